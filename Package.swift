@@ -1,0 +1,93 @@
+// swift-tools-version: 6.0
+import PackageDescription
+
+// Modules import only those above them in this list; scripts/check-imports holds them to it.
+
+let settings: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+/// A C library of the system behind one Swift wrapper.
+func system(_ name: String, pkgConfig: String? = nil, apt: [String] = []) -> Target {
+    .systemLibrary(name: name, pkgConfig: pkgConfig, providers: apt.isEmpty ? nil : [.apt(apt)])
+}
+
+func module(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name + "Tests", dependencies: dependencies + ["TestKit"], swiftSettings: settings)
+}
+
+let package = Package(
+    name: "blueferry",
+    products: [
+        .executable(name: "blueferry", targets: ["blueferry"]),
+        .library(name: "CoreBluetooth", targets: ["CoreBluetooth"]),
+        .library(name: "DeviceDiscovery", targets: ["DeviceDiscovery"]),
+    ],
+    targets: [
+        // C libraries
+        system("CLinux"),
+        system("CDBus", pkgConfig: "dbus-1", apt: ["libdbus-1-dev"]),
+        system("CMosquitto", pkgConfig: "libmosquitto", apt: ["libmosquitto-dev"]),
+        system("CYAML", pkgConfig: "yaml-0.1", apt: ["libyaml-dev"]),
+        system("CJSON", pkgConfig: "jansson", apt: ["libjansson-dev"]),
+        system("CSQLite", pkgConfig: "sqlite3", apt: ["libsqlite3-dev"]),
+        system("CPattern", pkgConfig: "libpcre2-8", apt: ["libpcre2-dev"]),
+
+        // Foundations: one wrapper for each C library, and values without I/O
+        module("EventLoop", ["CLinux"]),
+        module("DBus", ["CDBus", "EventLoop"]),
+        module("MQTT", ["CMosquitto", "EventLoop"]),
+        module("YAML", ["CYAML"]),
+        module("JSON", ["CJSON"]),
+        module("Store", ["CSQLite"]),
+        module("Pattern", ["CPattern"]),
+        module("Bluetooth", []),
+
+        // The engine
+        module("BlueZ", ["DBus", "Bluetooth", "EventLoop"]),
+        module("Central", ["BlueZ", "Bluetooth", "Pattern", "EventLoop"]),
+
+        // The libraries for Swift programs
+        module("CoreBluetooth", ["Central", "Bluetooth", "EventLoop"]),
+        module("DeviceDiscovery", ["CoreBluetooth"]),
+
+        // The bridge
+        module("Configuration", ["YAML", "Bluetooth"]),
+        module("Bridge", ["Central", "Bluetooth", "MQTT", "Store", "JSON", "Configuration", "EventLoop"]),
+        module("BlueZSimulator", ["DBus", "Bluetooth", "YAML", "JSON", "EventLoop"]),
+        module("Sandbox", ["EventLoop"]),
+        .executableTarget(
+            name: "blueferry",
+            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "EventLoop"],
+            swiftSettings: settings),
+
+        // Tests, from the inside out
+        module(
+            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox"]),
+        tests("EventLoop", ["EventLoop"]),
+        tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
+        tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),
+        tests("YAML", ["YAML"]),
+        tests("JSON", ["JSON"]),
+        tests("Store", ["Store"]),
+        tests("Pattern", ["Pattern"]),
+        tests("Bluetooth", ["Bluetooth"]),
+        tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
+        tests("Central", ["Central", "BlueZ", "Bluetooth", "EventLoop", "BlueZSimulator", "Sandbox"]),
+        tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
+        tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
+        tests("Configuration", ["Configuration"]),
+        tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),
+        tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
+        tests("Sandbox", ["Sandbox", "EventLoop"]),
+        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
+        tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
+    ],
+    swiftLanguageModes: [.v6]
+)

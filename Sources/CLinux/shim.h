@@ -1,0 +1,26 @@
+// Linux calls that Glibc's module does not show.
+#pragma once
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+// errno is a macro on a function: one typed name for it.
+static inline int clinux_errno(void) { return errno; }
+
+// pidfd_open(2): a descriptor that becomes readable when the process ends.
+static inline int clinux_pidfd_open(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+// epoll_ctl(2) with the 64-bit user data, whose union Swift cannot name.
+static inline int clinux_epoll_ctl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
+    struct epoll_event event = {.events = events, .data = {.u64 = data}};
+    return epoll_ctl(epoll, operation, fd, &event);
+}
+
+static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { return event->data.u64; }

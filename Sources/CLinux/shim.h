@@ -1,11 +1,11 @@
 // Linux calls that Glibc's module does not show.
 #pragma once
-#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -24,3 +24,11 @@ static inline int clinux_epoll_ctl(int epoll, int operation, int fd, uint32_t ev
 }
 
 static inline uint64_t clinux_epoll_data(const struct epoll_event *event) { return event->data.u64; }
+
+// prctl(2) is variadic: the calling thread's name, at most 15 bytes.
+static inline void clinux_set_thread_name(const char *name) { prctl(PR_SET_NAME, name, 0, 0, 0); }
+
+// These are enumerators on one system and macros on another.
+static const int clinux_sfd_flags = SFD_CLOEXEC | SFD_NONBLOCK;
+static const int clinux_efd_flags = EFD_CLOEXEC | EFD_NONBLOCK;
+static const int clinux_epoll_cloexec = EPOLL_CLOEXEC;

@@ -1,0 +1,44 @@
+/// A value that arrives once, later: the bridge from callbacks to `await`, with a deadline. Only the first result counts.
+@EventLoopActor
+public final class Pending<Value> {
+    private var result: Result<Value, any Error>?
+    private var continuation: CheckedContinuation<Void, Never>?
+    private var timer: LoopTimer?
+
+    public nonisolated init() {}
+
+    public var isFinished: Bool { result != nil }
+
+    /// Gives the result; later ones are dropped.
+    public func finish(_ result: Result<Value, any Error>) {
+        guard self.result == nil else { return }
+        self.result = result
+        timer?.cancel()
+        timer = nil
+        continuation?.resume()
+        continuation = nil
+    }
+
+    public func succeed(_ value: Value) { finish(.success(value)) }
+    public func fail(_ error: any Error) { finish(.failure(error)) }
+
+    /// Waits for the result; one waiter at a time. After `timeout` the result is ``DeadlineExceeded``.
+    public func value(timeout: Duration? = nil, clock: any LoopClock = SystemClock.shared) async throws -> Value {
+        if let result { return try result.get() }
+        if let timeout {
+            timer = clock.schedule(after: timeout) { [weak self] in self?.fail(DeadlineExceeded(after: timeout)) }
+        }
+        await withCheckedContinuation { continuation in
+            self.continuation = continuation
+        }
+        guard let result else { throw CancellationError() }
+        return try result.get()
+    }
+}
+
+/// The time allowed for something has passed.
+public struct DeadlineExceeded: Error, CustomStringConvertible, Sendable {
+    public let after: Duration
+    public init(after: Duration) { self.after = after }
+    public var description: String { "no answer within \(after.clampedMilliseconds) ms" }
+}

@@ -231,8 +231,8 @@ extension Bridge: RadioDelegate {
         publishDiscovery()
     }
 
-    public func radioDidWarn(code: String, message: String, device: BluetoothAddress?) {
-        events.report(.warning, code, message, device: device)
+    public func radioDidWarn(level: LogLevel, code: String, message: String, device: BluetoothAddress?) {
+        events.report(level, code, message, device: device)
     }
 }
 
@@ -258,5 +258,5 @@ extension Bridge: BrokerDelegate {
     }
 
     public func brokerDidReceive(_ message: InboundMessage) { commands.handle(message) }
-    public func brokerDidAcknowledge(token: Int32) { publisher.acknowledged(token) }
+    public func brokerDidAcknowledge(token: UInt64) { publisher.acknowledged(token) }
 }

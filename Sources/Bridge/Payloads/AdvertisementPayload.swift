@@ -91,7 +91,7 @@ extension OutputBuffer {
     /// The UUID as in topics: 4 digits on the Bluetooth base, else dashed.
     func appendQuoted(_ uuid: BluetoothUUID) {
         append(UInt8(ascii: "\""))
-        if let short = uuid.short16 {
+        if let short = uuid.short {
             appendHex(UInt64(short), digits: 4)
         } else {
             appendHex(uuid.high >> 32, digits: 8)
@@ -110,7 +110,7 @@ extension OutputBuffer {
     /// Lowercase hex, padded with zeros.
     func appendHex(_ value: UInt64, digits: Int) {
         for shift in stride(from: (digits - 1) * 4, through: 0, by: -4) {
-            append(lowerHexDigit(UInt8(truncatingIfNeeded: value >> UInt64(shift)) & 0xf))
+            append(Hex.digit(UInt8(truncatingIfNeeded: value >> UInt64(shift)) & 0xf))
         }
     }
 
@@ -118,8 +118,8 @@ extension OutputBuffer {
     func appendQuotedHex(_ bytes: UnsafeRawBufferPointer) {
         append(UInt8(ascii: "\""))
         for byte in bytes {
-            append(lowerHexDigit(byte >> 4))
-            append(lowerHexDigit(byte & 0xf))
+            append(Hex.digit(byte >> 4))
+            append(Hex.digit(byte & 0xf))
         }
         append(UInt8(ascii: "\""))
     }
@@ -131,11 +131,6 @@ extension OutputBuffer {
             append("null" as StaticString)
         }
     }
-}
-
-@inline(__always)
-private func lowerHexDigit(_ value: UInt8) -> UInt8 {
-    value < 10 ? UInt8(ascii: "0") &+ value : UInt8(ascii: "a") &+ value &- 10
 }
 
 @inline(__always)

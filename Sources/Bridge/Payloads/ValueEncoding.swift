@@ -82,7 +82,7 @@ public enum ValueEncoding: String, Sendable, CaseIterable {
         let bits = width * 8
         let wrong = CommandError(
             .badRequest,
-            "'\(field)' must be a whole number \(Self.range(bits: bits, isSigned: isSigned)) for encoding '\(rawValue)'")
+            "'\(field)' must be a whole number \(Self.range(bits: bits, isSigned: isSigned)) for '\(rawValue)'")
         let number: Int64
         switch value {
         case .int(let whole): number = whole
@@ -125,7 +125,7 @@ public enum ValueEncoding: String, Sendable, CaseIterable {
         var bytes: [UInt8] = []
         var half: UInt8?
         for character in digits.utf8 {
-            guard let digit = hexDigit(character) else {
+            guard let digit = Hex.value(of: character) else {
                 if half == nil, [UInt8(ascii: " "), UInt8(ascii: ":"), UInt8(ascii: "-")].contains(character) {
                     continue
                 }
@@ -144,26 +144,17 @@ public enum ValueEncoding: String, Sendable, CaseIterable {
         return bytes
     }
 
-    private static func hexDigit(_ character: UInt8) -> UInt8? {
-        switch character {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): character - UInt8(ascii: "0")
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): character - UInt8(ascii: "a") + 10
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): character - UInt8(ascii: "A") + 10
-        default: nil
-        }
-    }
-
     // MARK: JSON from bytes
 
     /// What the bytes are in this encoding.
     /// - Throws: `not_supported` where they do not fit it (a wrong length, or text that is not UTF-8).
     func value(of bytes: [UInt8]) throws(CommandError) -> JSONValue {
         switch self {
-        case .hex: return .string(lowerHex(bytes))
+        case .hex: return .string(Hex.encode(bytes))
         case .base64: return .string(Base64.encode(bytes))
         case .text:
             guard let text = String(validating: bytes) else {
-                throw CommandError(.notSupported, "the value \(lowerHex(bytes)) is not UTF-8 text; read it as hex")
+                throw CommandError(.notSupported, "the value \(Hex.encode(bytes)) is not UTF-8 text; read it as hex")
             }
             return .string(text)
         case .float:
@@ -187,17 +178,6 @@ public enum ValueEncoding: String, Sendable, CaseIterable {
         }
         return bytes.reversed().reduce(0) { $0 << 8 | UInt64($1) }
     }
-}
-
-/// Bytes as lowercase hex.
-func lowerHex(_ bytes: some Sequence<UInt8>) -> String {
-    let digits = Array("0123456789abcdef".utf8)
-    var text: [UInt8] = []
-    for byte in bytes {
-        text.append(digits[Int(byte >> 4)])
-        text.append(digits[Int(byte & 0xf)])
-    }
-    return String(decoding: text, as: UTF8.self)
 }
 
 /// Base64 with padding. Source: RFC 4648, section 4.

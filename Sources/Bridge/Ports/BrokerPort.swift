@@ -38,7 +38,7 @@ public struct InboundMessage {
 /// What became of a message that was given to the broker's connection.
 public enum PublishResult: Equatable, Sendable {
     /// On its way; a QoS 1 message is acknowledged under this token later.
-    case sent(token: Int32)
+    case sent(token: UInt64)
     /// Not taken: no connection, or the broker reads too slowly. It may be tried again.
     case refused
     /// It can never be sent: the broker takes no message of this size.
@@ -75,5 +75,5 @@ public protocol BrokerDelegate: AnyObject {
     /// - Parameter isSerious: a person should look (credentials, a takeover), as opposed to an unreachable broker.
     func brokerDidDisconnect(reason: String, isSerious: Bool)
     func brokerDidReceive(_ message: InboundMessage)
-    func brokerDidAcknowledge(token: Int32)
+    func brokerDidAcknowledge(token: UInt64)
 }

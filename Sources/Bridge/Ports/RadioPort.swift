@@ -128,5 +128,5 @@ public protocol RadioDelegate: AnyObject {
     func didReceive(_ value: HeardValue)
     func scanDidStart(_ scan: ScanReport)
     func scanDidEnd(_ scan: ScanReport, reason: String)
-    func radioDidWarn(code: String, message: String, device: BluetoothAddress?)
+    func radioDidWarn(level: LogLevel, code: String, message: String, device: BluetoothAddress?)
 }

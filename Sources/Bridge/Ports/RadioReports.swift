@@ -65,7 +65,8 @@ public struct LinkReport: Equatable, Sendable {
 /// What the radio knows of a device now.
 public struct DeviceReport: Equatable, Sendable {
     public var address: BluetoothAddress
-    public var addressType: AddressType
+    /// Nil until it was heard.
+    public var addressType: AddressType?
     public var adapter: BluetoothAddress?
     /// The name it gives itself.
     public var name: String?
@@ -76,7 +77,7 @@ public struct DeviceReport: Equatable, Sendable {
     public var link: LinkReport
 
     public init(
-        address: BluetoothAddress, addressType: AddressType, adapter: BluetoothAddress? = nil, name: String? = nil,
+        address: BluetoothAddress, addressType: AddressType?, adapter: BluetoothAddress? = nil, name: String? = nil,
         rssi: Int8? = nil, lastSeen: WallTime? = nil, isBonded: Bool = false, services: [BluetoothUUID] = [],
         link: LinkReport = LinkReport()
     ) {

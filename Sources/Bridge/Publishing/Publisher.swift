@@ -48,7 +48,7 @@ final class Publisher {
     private(set) var counts = Counts()
     private var states: [String: State] = [:]
     private var dirty: [State] = []
-    private var inFlight: [Int32: InFlight] = [:]
+    private var inFlight: [UInt64: InFlight] = [:]
     private var messagesInFlight = 0
     private var statesInFlight = 0
     private var lastSent: UInt64?
@@ -144,7 +144,7 @@ final class Publisher {
 
     func disconnected() { resetInFlight() }
 
-    func acknowledged(_ token: Int32) {
+    func acknowledged(_ token: UInt64) {
         guard let acknowledged = inFlight.removeValue(forKey: token) else { return }
         switch acknowledged {
         case .message(let id):

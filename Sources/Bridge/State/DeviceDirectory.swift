@@ -251,9 +251,10 @@ final class DeviceDirectory {
             }
         if let isAvailable, isAvailable != record.isAvailable {
             record.isAvailable = isAvailable
-            publish(Array((isAvailable ? "online" : "offline").utf8), to: space.availability(record.address), of: record)
+            let word = isAvailable ? "online" : "offline"
+            publish(Array(word.utf8), to: space.availability(record.address), of: record)
         }
-        var report = radio.device(record.address) ?? absent(record)
+        var report = known(record)
         report.rssi = nil
         report.lastSeen = nil
         let major = DeviceRecord.MajorFields(report: report, availability: availability)
@@ -269,14 +270,28 @@ final class DeviceDirectory {
         publish(self.report(record.address), to: space.device(record.address), of: record)
     }
 
-    private func absent(_ record: DeviceRecord) -> DeviceReport {
-        DeviceReport(address: record.address, addressType: record.isRotating ? .random : .public)
+    /// What is known of a device, also while BlueZ does not show it.
+    private func known(_ record: DeviceRecord) -> DeviceReport {
+        let now = radio.device(record.address)
+        guard var report = record.lastMajor?.report else {
+            return now ?? DeviceReport(address: record.address, addressType: nil)
+        }
+        guard let now else {
+            report.link = LinkReport()
+            return report
+        }
+        var merged = now
+        merged.name = now.name ?? report.name
+        merged.addressType = now.addressType ?? report.addressType
+        merged.adapter = now.adapter ?? report.adapter
+        if now.services.isEmpty { merged.services = report.services }
+        return merged
     }
 
     /// The payload of `devices/<dev>`, and a record of the `devices` command.
     func report(_ address: BluetoothAddress) -> JSONValue {
         let record = records[address]
-        let device = radio.device(address)
+        let device = record.map(known) ?? radio.device(address)
         let availability = record?.availability(at: clock.now, since: started) ?? .undecided
         var reason: String?
         if case .offline(let absence) = availability { reason = record?.text(absence) }
@@ -287,7 +302,7 @@ final class DeviceDirectory {
             ("name", .optional(record?.configured?.name ?? device?.name)),
             ("local_name", .optional(device?.name)),
             ("address", .string(address.description)),
-            ("address_type", device.map { .string($0.addressType == .public ? "public" : "random") } ?? .null),
+            ("address_type", .optional(device?.addressType?.rawValue)),
             ("adapter", .optional(device?.adapter?.description)),
             ("rssi", .optional(record?.rssi)),
             ("last_seen", .optional(lastSeen.map(timestamp))),

@@ -51,9 +51,8 @@ final class DeviceRecord {
     var mayRetain: Bool { configured != nil || !isRotating }
     var rssi: Int? { smoothedRSSI.map { Int($0.rounded()) } }
 
-    func note(type: AddressType) {
-        // Top bits 11: static. Source: Core Specification, Vol 6, Part B, 1.3.2.
-        isRotating = type == .random && address.value >> 46 != 0b11
+    func note(type: AddressType?) {
+        if let type { isRotating = !type.kind(of: address).isStable }
     }
 
     /// Takes in an advertisement. No allocation.

@@ -30,7 +30,4 @@ public struct AttributeName: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// Four lowercase hex digits.
-func hexText(_ value: UInt16) -> String {
-    let text = String(value, radix: 16)
-    return String(repeating: "0", count: 4 - text.utf8.count) + text
-}
+func hexText(_ value: UInt16) -> String { Hex.encode(UInt64(value), digits: 4) }

@@ -77,8 +77,9 @@ public final class Bridge {
                 events.report(.error, error.code.rawValue, "the configured scan does not run: \(error.message)")
             }
         }
-        for device in settings.devices where device.connectsAlways {
-            radio.keepConnected(device.address, adapter: device.adapter, subscriptions: device.subscriptions)
+        for device in settings.devices {
+            if !device.subscriptions.isEmpty { radio.wantSubscriptions(device.address, device.subscriptions) }
+            if device.connectsAlways { radio.keepConnected(device.address, adapter: device.adapter) }
         }
         every(Self.sweepInterval) { bridge in
             bridge.directory.sweep()

@@ -63,8 +63,10 @@ public protocol RadioPort: AnyObject {
     /// False where no scan has this id.
     func stopScan(_ id: String) -> Bool
 
-    /// Keeps the link of a configured device up from now on, and its subscriptions.
-    func keepConnected(_ address: BluetoothAddress, adapter: String?, subscriptions: [AttributePath])
+    /// Keeps the link of a configured device up from now on.
+    func keepConnected(_ address: BluetoothAddress, adapter: String?)
+    /// Subscribes whenever the link of a configured device is up.
+    func wantSubscriptions(_ address: BluetoothAddress, _ paths: [AttributePath])
     /// Ends when the link is up and its services are known; without a timeout it waits for the device for ever.
     func connect(
         _ address: BluetoothAddress, adapter: String?, timeout: Duration?, keep: Bool

@@ -123,6 +123,7 @@ final class DeviceTests: LoopTestCase {
         for _ in 0..<6 {
             bench.bridge.heard(strap(), hits: .configured, first: [])
             bench.clock.advance(by: .seconds(300))
+            await bench.settle()
         }
         XCTAssertEqual(bench.broker.retained[Self.topic + "/availability"], "online")
         bench.clock.advance(by: .seconds(1500))

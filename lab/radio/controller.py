@@ -27,9 +27,11 @@ log = logging.getLogger("controller")
 SUCCESS = hci.HCI_ErrorCode.SUCCESS
 NOT_CONNECTED = hci.HCI_ErrorCode.UNKNOWN_CONNECTION_IDENTIFIER_ERROR
 SUPERVISION_TIMEOUT = hci.HCI_ErrorCode.CONNECTION_TIMEOUT_ERROR
+NOT_ESTABLISHED = hci.HCI_ErrorCode.CONNECTION_FAILED_TO_BE_ESTABLISHED_ERROR
 TERMINATED_LOCALLY = hci.HCI_ErrorCode.CONNECTION_TERMINATED_BY_LOCAL_HOST_ERROR
 
 ACCEPT_LIST_SIZE = 64
+UNHEARD_SECONDS = 0.2  # six connection intervals, after which a link without an answer is lost
 
 
 class Link(controller.Connection):
@@ -40,6 +42,8 @@ class Link(controller.Connection):
     """
 
     other: Link | None = None
+    peripheral: Peripheral | None = None  # who is at the other end of an adapter's link
+    features_asked = False  # whether the kernel waits for the peer's features
 
     def on_acl_pdu(self, pdu: bytes) -> None:
         """A whole L2CAP frame from this end's host."""
@@ -125,7 +129,6 @@ class AdapterController(LabController):
         self._duplicates = duplicates
         self._heard: set[tuple[bytes, bytes | None]] = set()
         self._accept_list: set[Address] = set()
-        self._peripherals: dict[Link, Peripheral] = {}
 
     def unplug(self) -> None:
         """The controller goes, and its links with it, unannounced as far as the peers can tell."""
@@ -136,7 +139,6 @@ class AdapterController(LabController):
         for link in list(self.le_connections.values()):
             if isinstance(link, Link):
                 link.send_ll_control_pdu(ll.TerminateInd(SUPERVISION_TIMEOUT))
-                self._peripherals.pop(link, None)
         self.le_connections.clear()
 
     # Advertisements
@@ -188,22 +190,27 @@ class AdapterController(LabController):
         if answer == "later":
             return
         self.pending_le_connection = None
-        if answer == "refused":
-            self._send_connection_failed(address, TERMINATED_LOCALLY)
-            return
         public = request.own_address_type == hci.OwnAddressType.PUBLIC
         own = self.public_address if public else self.random_address
         link = self.new_link(hci.Role.CENTRAL, own, address)
+        if answer == "refused":
+            # As of a peer that never sends on the new link (Core Vol 6, Part B, 4.5.2): it is made, and then lost.
+            # A completion with an error status would be no way: kernel 6.1 then waits for ever.
+            self.report_connected(link, request)
+            asyncio.get_running_loop().call_later(
+                UNHEARD_SECONDS, self.on_le_disconnected, link, NOT_ESTABLISHED
+            )
+            return
         link.other = peripheral.accept(own, address)
         link.other.other = link
-        self._peripherals[link] = peripheral
+        link.peripheral = peripheral
         self.report_connected(link, request)
         link.other.controller.report_connected(link.other, request)
 
-    def _send_connection_failed(self, address: Address, status: int) -> None:
+    def _send_cancelled(self, address: Address) -> None:
         self.send_hci_packet(
             hci.HCI_LE_Connection_Complete_Event(
-                status=status,
+                status=NOT_CONNECTED,
                 connection_handle=0,
                 role=hci.Role.CENTRAL,
                 peer_address_type=address.address_type,
@@ -215,10 +222,28 @@ class AdapterController(LabController):
             )
         )
 
+    def on_ll_control_pdu(self, sender_address: Address, packet: ll.ControlPdu) -> None:
+        """Notes that the peer has told its features."""
+        link = self.le_connections.get(sender_address)
+        if isinstance(link, Link) and isinstance(packet, ll.FeatureRsp):
+            link.features_asked = False
+        super().on_ll_control_pdu(sender_address, packet)
+
+    def on_hci_le_read_remote_features_command(self, command: hci.HCI_LE_Read_Remote_Features_Command) -> None:
+        """Notes that the kernel waits for the peer's features."""
+        link = self.find_le_connection_by_handle(command.connection_handle)
+        if isinstance(link, Link):
+            link.features_asked = True
+        super().on_hci_le_read_remote_features_command(command)
+
     def on_le_disconnected(self, connection: controller.Connection, reason: int) -> None:
-        """Forgets who was at the other end."""
-        if isinstance(connection, Link):
-            self._peripherals.pop(connection, None)
+        """What the kernel waits for fails before the link ends; kernel 6.1 crashes where a controller leaves it out."""
+        if isinstance(connection, Link) and connection.features_asked:
+            connection.features_asked = False
+            failed = hci.HCI_LE_Read_Remote_Features_Complete_Event(
+                status=reason, connection_handle=connection.handle, le_features=bytes(8)
+            )
+            self.send_hci_packet(failed)
         super().on_le_disconnected(connection, reason)
 
     def send_hci_packet(self, packet: hci.HCI_Packet) -> None:
@@ -263,7 +288,7 @@ class AdapterController(LabController):
         if request is None:
             return hci.HCI_StatusReturnParameters(hci.HCI_ErrorCode.COMMAND_DISALLOWED_ERROR)
         self.pending_le_connection = None
-        asyncio.get_running_loop().call_soon(self._send_connection_failed, request.peer_address, NOT_CONNECTED)
+        asyncio.get_running_loop().call_soon(self._send_cancelled, request.peer_address)
         return hci.HCI_StatusReturnParameters(SUCCESS)
 
     def on_hci_disconnect_command(self, command: hci.HCI_Disconnect_Command) -> None:
@@ -298,7 +323,7 @@ class AdapterController(LabController):
     def on_hci_read_rssi_command(self, command: hci.HCI_Read_RSSI_Command) -> Any:
         """The signal of the device at the other end; the kernel asks for `Get Connection Information`."""
         link = self.find_le_connection_by_handle(command.handle)
-        peripheral = self._peripherals.get(link) if isinstance(link, Link) else None
+        peripheral = link.peripheral if isinstance(link, Link) else None
         return hci.HCI_Read_RSSI_ReturnParameters(
             status=SUCCESS if peripheral else NOT_CONNECTED,
             handle=command.handle,

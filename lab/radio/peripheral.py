@@ -55,9 +55,9 @@ class Peripheral:
             spec.name, spec.tx_power, spec.appearance, spec.services, spec.solicited,
             dict(spec.manufacturer_data), dict(spec.service_data),
         )
+        self._random = random.Random(f"{seed}/{spec.id}")
         self.address = self._first_address()
         self._air = air
-        self._random = random.Random(f"{seed}/{spec.id}")
         self._sequence: int | None = None
         self._packed = packed(self.content)
         self._timer: asyncio.TimerHandle | None = None
@@ -69,15 +69,17 @@ class Peripheral:
         self._ready = False
 
     def _first_address(self) -> Address:
+        if self.spec.rotate or self.spec.address is None:
+            return random_address(self._random.getrandbits(46), private=True)
         kind = Address.PUBLIC_DEVICE_ADDRESS if self.spec.public else Address.RANDOM_DEVICE_ADDRESS
-        return Address(self.spec.address or "40:00:00:00:00:00", kind)
+        return Address(self.spec.address, kind)
 
     # Advertising
 
     def start(self) -> None:
         """Begins to advertise, each device at a moment of its own."""
         loop = asyncio.get_running_loop()
-        self._rotates = loop.time()
+        self._rotates = loop.time() + self.spec.rotate / 1000
         delay = self._random.random() * self.spec.interval / 1000
         self._timer = loop.call_later(delay, self._advertise)
 
@@ -187,15 +189,15 @@ class Peripheral:
         await device.power_on()
         self._ready = True
 
-    def _pairing(self) -> PairingConfig | None:
-        if self.spec.pairing == "none":
-            return None  # Bumble answers Pairing Not Supported
+    def _pairing(self) -> PairingConfig:
         passkey = self.spec.pairing == "passkey"
-        capability = PairingDelegate.IoCapability
-        delegate = _Display(self.spec.passkey) if passkey else PairingDelegate(capability.NO_OUTPUT_NO_INPUT)
+        delegate = _Display(self.spec.passkey) if passkey else _Consent(self.spec.pairing == "just_works")
         # Secure Connections where the address is even, legacy pairing where it is odd: both are met in the field.
-        secure = bytes(self._first_address())[0] & 1 == 0
-        return PairingConfig(sc=secure, mitm=passkey, bonding=True, delegate=delegate)
+        secure = bytes(self.address)[0] & 1 == 0
+        kind = PairingConfig.AddressType.PUBLIC if self.spec.public else PairingConfig.AddressType.RANDOM
+        return PairingConfig(
+            sc=secure, mitm=passkey, bonding=True, delegate=delegate, identity_address_type=kind
+        )
 
     def _connected(self, connection: Connection) -> None:
         self.record("connected", peer=str(connection.peer_address).split("/", maxsplit=1)[0])
@@ -244,6 +246,18 @@ class Peripheral:
 
 class NotReady(Exception):
     """The device has no host yet."""
+
+
+class _Consent(PairingDelegate):
+    """A device without buttons and display, that pairs with everyone or with nobody."""
+
+    def __init__(self, consents: bool) -> None:
+        super().__init__(PairingDelegate.IoCapability.NO_OUTPUT_NO_INPUT)
+        self._consents = consents
+
+    async def accept(self) -> bool:
+        """False is answered by Pairing Not Supported."""
+        return self._consents
 
 
 class _Display(PairingDelegate):

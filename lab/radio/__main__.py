@@ -1,4 +1,7 @@
-"""Runs the radio: `python -m radio --fleet FILE`. Exits with 78 and one sentence where the fleet file is wrong."""
+"""Runs the radio, `python -m radio --fleet FILE`, or with `--check` only reads the fleet file.
+
+Where that is wrong, it exits with 78 and one sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import logging
 import os
 import sys
 
+from . import fleet
 from .daemon import Daemon, DaemonError, set_adapter, wait_for_adapter
 
 log = logging.getLogger("radio")
@@ -23,22 +27,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dup", choices=("none", "addr", "data"), default="none", help="duplicate filter")
     parser.add_argument("--bluetoothd", default="-n -E", help="arguments of bluetoothd")
     parser.add_argument("--bluetoothd-log", default="/dev/null", help="where its output goes")
+    parser.add_argument("--check", action="store_true", help="only read the fleet file")
     parser.add_argument("--log-level", default="INFO")
     return parser.parse_args()
 
 
-async def run(options: argparse.Namespace, daemon: Daemon) -> None:
+async def run(options: argparse.Namespace, plan: fleet.Fleet, daemon: Daemon) -> None:
     """Brings everything up, opens the control socket last, and goes on for ever."""
-    from . import fleet  # late, so that bluetoothd starts while Bumble is loaded
-    from .air import Air
+    from .air import Air  # late, so that bluetoothd starts while Bumble is loaded
     from .control import Control
 
-    air = Air(fleet.read(options.fleet), options.dup)
-    for adapter in air.plan.adapters:
+    air = Air(plan, options.dup)
+    for adapter in plan.adapters:
         await air.plug(adapter.name)
     air.start()
     await daemon.wait_for_name()
-    for adapter in air.plan.adapters:
+    for adapter in plan.adapters:
         index = air.adapters[adapter.name].vhci.index.result()
         await wait_for_adapter(index, powered=False)
         if adapter.alias:
@@ -58,16 +62,16 @@ def main() -> int:
     logging.getLogger("bumble").setLevel(logging.WARNING)
     daemon = Daemon(options.bluetoothd.split(), options.bluetoothd_log)
     try:
-        daemon.launch()
-        asyncio.run(run(options, daemon))
+        plan = fleet.read(options.fleet)
+        if not options.check:
+            daemon.launch()
+            asyncio.run(run(options, plan, daemon))
+    except fleet.FleetError as error:
+        print(f"radio: {error}", file=sys.stderr)
+        return EX_CONFIG
     except (DaemonError, OSError) as error:
         print(f"radio: {error}", file=sys.stderr)
         return EX_UNAVAILABLE
-    except Exception as error:
-        if type(error).__name__ != "FleetError":  # its module is loaded late
-            raise
-        print(f"radio: {error}", file=sys.stderr)
-        return EX_CONFIG
     return 0
 
 

@@ -29,13 +29,7 @@ class Air:
         self.flood_done = True
         self._duplicates = duplicates
         self._flood: asyncio.Task[None] | None = None
-        self.peripherals = {spec.id: self._peripheral(spec) for spec in plan.devices}
-
-    def _peripheral(self, spec: fleet.Device) -> Peripheral:
-        try:
-            return Peripheral(spec, self.plan.seed, self)
-        except ValueError as error:
-            raise fleet.FleetError(f"device {spec.id}: {error}") from error
+        self.peripherals = {spec.id: Peripheral(spec, plan.seed, self) for spec in plan.devices}
 
     async def plug(self, name: str) -> None:
         """Gives the kernel the controller of an adapter of the fleet."""

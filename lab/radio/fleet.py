@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .advertisement import Content, packed
 from .node import FleetError, Mapping, load
 
 PROPERTIES = (
@@ -18,7 +19,7 @@ PAIRINGS = ("none", "just_works", "passkey")
 ADDRESS = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 LONGEST_VALUE = 512  # Core 5.4, Vol 3, Part F, 3.2.9
 
-__all__ = ["Adapter", "Characteristic", "Descriptor", "Device", "Fleet", "FleetError", "Service", "read"]
+__all__ = ["Adapter", "Characteristic", "Descriptor", "Device", "Fleet", "FleetError", "Service", "content", "read"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,19 @@ class Fleet:
     devices: tuple[Device, ...]
 
 
+def content(device: Device) -> Content:
+    """What a device advertises at first."""
+    return Content(
+        device.name,
+        device.tx_power,
+        device.appearance,
+        device.services,
+        device.solicited,
+        dict(device.manufacturer_data),
+        dict(device.service_data),
+    )
+
+
 def read(path: str) -> Fleet:
     """Reads and checks a fleet file. Throws FleetError."""
     root = load(path)
@@ -140,6 +154,10 @@ def _devices(entry: Mapping, adapters: tuple[str, ...], taken: set[str]) -> list
     for made in devices:
         if made.id in taken:
             raise entry.error("id", f"there is already a device {made.id!r}")
+        try:
+            packed(content(made))
+        except ValueError as error:
+            raise entry.error("id", f"{made.id!r}: {error}") from error
     return devices
 
 

@@ -23,7 +23,7 @@ from bumble.pairing import PairingConfig, PairingDelegate
 from bumble.transport.common import AsyncPipeSink
 
 from . import fleet
-from .advertisement import CONNECTABLE, NON_CONNECTABLE, SCANNABLE, Content, packed
+from .advertisement import CONNECTABLE, NON_CONNECTABLE, SCANNABLE, packed
 from .controller import Link, PeripheralController
 from .gatt import Server, Value
 
@@ -51,10 +51,7 @@ class Peripheral:
         self.drop_next = 0
         self.rssi = spec.rssi
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LENGTH)
-        self.content = Content(
-            spec.name, spec.tx_power, spec.appearance, spec.services, spec.solicited,
-            dict(spec.manufacturer_data), dict(spec.service_data),
-        )
+        self.content = fleet.content(spec)
         self._random = random.Random(f"{seed}/{spec.id}")
         self.address = self._first_address()
         self._air = air

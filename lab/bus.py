@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from jeepney import DBusAddress, MatchRule, Message, MessageType, new_error, new_method_call, new_method_return
 from jeepney.io.blocking import open_dbus_connection
@@ -117,8 +118,7 @@ class BlueZ:
         return sorted(
             path
             for path, interfaces in self.objects().items()
-            if path.startswith(device + "/")
-            and interfaces.get("org.bluez.GattCharacteristic1", {}).get("UUID") == full
+            if path.startswith(device + "/") and interfaces.get("org.bluez.GattCharacteristic1", {}).get("UUID") == full
         )
 
     def read(self, path: str) -> bytes:

@@ -46,7 +46,9 @@ def packed(content: Content) -> tuple[bytes, bytes]:
     Throws ValueError where a part fits into neither.
     """
     first: list[bytes] = []
-    first += [_structure(0xFF, struct.pack("<H", company) + data) for company, data in content.manufacturer_data.items()]
+    first += [
+        _structure(0xFF, struct.pack("<H", company) + data) for company, data in content.manufacturer_data.items()
+    ]
     first += [
         _structure(0x16 if len(uuid) == 4 else 0x21, over_the_air(uuid) + data)
         for uuid, data in content.service_data.items()

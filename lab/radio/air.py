@@ -92,14 +92,14 @@ class Air:
         loop = asyncio.get_running_loop()
         names = tuple(adapter.name for adapter in self.plan.adapters)
         senders = [random_address(FLOOD_PREFIX + n, private=False) for n in range(addresses)]
-        started, number = loop.time(), 0
-        while number < total:
-            due = min(total, int((loop.time() - started) * rate) + 1, number + FLOOD_BURST)
-            for number in range(number, due):
+        started, done = loop.time(), 0
+        while done < total:
+            due = min(total, int((loop.time() - started) * rate) + 1, done + FLOOD_BURST)
+            for number in range(done, due):
                 data = b"\x02\x01\x04" + struct.pack("<BBHI", 7, 0xFF, FLOOD_COMPANY, number)
                 sender = senders[number % addresses]
                 self.flood_sent += self.transmit(None, names, NON_CONNECTABLE, sender, data, b"", -50 - number % 8)
-            number = due
+            done = due
             await asyncio.sleep(0.002)
         self.flood_done = True
 

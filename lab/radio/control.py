@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import signal
-from typing import Any, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from .air import Air
 from .daemon import Daemon, DaemonError, set_adapter
@@ -151,7 +152,7 @@ class Control:
         if service is not None:
             if None in (uuids := [normalized(key) for key in service]):
                 raise BadRequest("service_data: its keys are UUIDs")
-            parts["service_data"] = dict(zip(uuids, (bytes.fromhex(value) for value in service.values())))
+            parts["service_data"] = dict(zip(uuids, (bytes.fromhex(value) for value in service.values()), strict=True))
         if "name" in request.fields:
             parts["name"] = request.take("name", (str, type(None)))
         rssi = request.number("rssi", peripheral.rssi, -127, 20)

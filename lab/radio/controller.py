@@ -41,6 +41,7 @@ class Link(controller.Connection):
     as BlueZ does.
     """
 
+    controller: LabController
     other: Link | None = None
     peripheral: Peripheral | None = None  # who is at the other end of an adapter's link
     features_asked = False  # whether the kernel waits for the peer's features
@@ -122,9 +123,7 @@ class AdapterController(LabController):
 
     def __init__(self, name: str, address: str, duplicates: str) -> None:
         self.vhci = Vhci()
-        super().__init__(
-            name, host_source=self.vhci, host_sink=self.vhci, link=LocalLink(), public_address=address
-        )
+        super().__init__(name, host_source=self.vhci, host_sink=self.vhci, link=LocalLink(), public_address=address)
         self.handed = 0
         self._duplicates = duplicates
         self._heard: set[tuple[bytes, bytes | None]] = set()
@@ -176,16 +175,16 @@ class AdapterController(LabController):
 
     def _report(self, kind: int, address: Address, data: bytes, rssi: int) -> None:
         """LE Advertising Report with one report, Core Vol 4, Part E, 7.7.65.2; made by hand because it is frequent."""
-        parameters = struct.pack(
-            "<BBBB6sB", 2, 1, kind, address.address_type & 1, bytes(address), len(data)
-        ) + data + struct.pack("b", rssi)
+        parameters = (
+            struct.pack("<BBBB6sB", 2, 1, kind, address.address_type & 1, bytes(address), len(data))
+            + data
+            + struct.pack("b", rssi)
+        )
         self.vhci.on_packet(bytes((4, 0x3E, len(parameters))) + parameters)
 
     # Links
 
-    def _connect(
-        self, peripheral: Peripheral, address: Address, request: hci.HCI_LE_Create_Connection_Command
-    ) -> None:
+    def _connect(self, peripheral: Peripheral, address: Address, request: hci.HCI_LE_Create_Connection_Command) -> None:
         answer = peripheral.connection_attempt()
         if answer == "later":
             return
@@ -197,9 +196,7 @@ class AdapterController(LabController):
             # As of a peer that never sends on the new link (Core Vol 6, Part B, 4.5.2): it is made, and then lost.
             # A completion with an error status would be no way: kernel 6.1 then waits for ever.
             self.report_connected(link, request)
-            asyncio.get_running_loop().call_later(
-                UNHEARD_SECONDS, self.on_le_disconnected, link, NOT_ESTABLISHED
-            )
+            asyncio.get_running_loop().call_later(UNHEARD_SECONDS, self.on_le_disconnected, link, NOT_ESTABLISHED)
             return
         link.other = peripheral.accept(own, address)
         link.other.other = link

@@ -83,7 +83,13 @@ class Daemon:
 async def send(destination: str, path: str, method: str, *arguments: str) -> tuple[bool, str]:
     """One call on the system bus by dbus-send; success, and the reply or the error as text."""
     process = await asyncio.create_subprocess_exec(
-        "dbus-send", "--system", "--print-reply", f"--dest={destination}", path, method, *arguments,
+        "dbus-send",
+        "--system",
+        "--print-reply",
+        f"--dest={destination}",
+        path,
+        method,
+        *arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

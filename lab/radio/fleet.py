@@ -12,9 +12,15 @@ from typing import Any
 from .advertisement import Content, packed
 from .node import FleetError, Mapping, load
 
-PROPERTIES = (
-    "broadcast read write write-without-response notify indicate authenticated-signed-writes".split()
-)
+PROPERTIES = [
+    "broadcast",
+    "read",
+    "write",
+    "write-without-response",
+    "notify",
+    "indicate",
+    "authenticated-signed-writes",
+]
 PAIRINGS = ("none", "just_works", "passkey")
 ADDRESS = re.compile(r"(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}")
 LONGEST_VALUE = 512  # Core 5.4, Vol 3, Part F, 3.2.9

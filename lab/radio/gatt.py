@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from bumble import att, gatt, gatt_server
 from bumble.core import UUID
@@ -40,6 +41,22 @@ ADDRESSED = (  # requests that are about one attribute
 PACKETS_PER_EVENT, EVENT_SECONDS = 6, 0.0075
 
 Log = Callable[..., None]
+
+
+_running: set[asyncio.Future[Any]] = set()
+
+
+def background(work: Coroutine[Any, Any, Any]) -> None:
+    """Runs something without waiting for it; asyncio itself would not keep it from being collected."""
+    task = asyncio.ensure_future(work)
+    _running.add(task)
+    task.add_done_callback(_finished)
+
+
+def _finished(task: asyncio.Future[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.info("given up: %r", error)
 
 
 class NotSubscribed(Exception):
@@ -117,7 +134,7 @@ class Value:
             server.notify(connection, self, self.counted(4))
         else:
             self._record("indicate", characteristic=self.name)
-            asyncio.ensure_future(server.indicate_subscriber(connection, self.attribute, self.counted(4)))
+            background(server.indicate_subscriber(connection, self.attribute, self.counted(4)))
 
     def stop(self) -> None:
         """Ends what it sends by itself."""
@@ -167,8 +184,10 @@ class Server(gatt_server.Server):
         self.add_service(gatt.Service(uuid("1800"), [name, appearance]))
         self.add_service(gatt.Service(uuid("1801"), [self._changed]))
         made: dict[str, gatt.Service] = {}
-        pending = [(service, [Value(service.uuid, c, record) for c in service.characteristics]) for service in spec.gatt]
-        for service, values in pending:
+        pending = [
+            (service, [Value(service.uuid, c, record) for c in service.characteristics]) for service in spec.gatt
+        ]
+        for _, values in pending:
             self.values += values
         while pending:  # the file is checked: no service includes itself, so each round makes at least one
             for entry in list(pending):
@@ -216,8 +235,7 @@ class Server(gatt_server.Server):
                 self.attributes_by_handle.pop(handle, None)
             self._extra = None
         if self._changed is not None:
-            task = self.indicate_subscribers(self._changed, struct.pack("<HH", first, last))
-            asyncio.ensure_future(task)
+            background(self.indicate_subscribers(self._changed, struct.pack("<HH", first, last)))
 
     # Requests
 

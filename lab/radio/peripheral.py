@@ -25,7 +25,7 @@ from bumble.transport.common import AsyncPipeSink
 from . import fleet
 from .advertisement import CONNECTABLE, NON_CONNECTABLE, SCANNABLE, packed
 from .controller import Link, PeripheralController
-from .gatt import Server, Value
+from .gatt import Server, Value, background
 
 if TYPE_CHECKING:
     from .air import Air
@@ -192,15 +192,15 @@ class Peripheral:
         # Secure Connections where the address is even, legacy pairing where it is odd: both are met in the field.
         secure = bytes(self.address)[0] & 1 == 0
         kind = PairingConfig.AddressType.PUBLIC if self.spec.public else PairingConfig.AddressType.RANDOM
-        return PairingConfig(
-            sc=secure, mitm=passkey, bonding=True, delegate=delegate, identity_address_type=kind
-        )
+        return PairingConfig(sc=secure, mitm=passkey, bonding=True, delegate=delegate, identity_address_type=kind)
 
     def _connected(self, connection: Connection) -> None:
         self.record("connected", peer=str(connection.peer_address).split("/", maxsplit=1)[0])
         connection.on(Connection.EVENT_DISCONNECTION, self._disconnected)
         connection.on(Connection.EVENT_PAIRING, lambda _: self.record("paired"))
-        connection.on(Connection.EVENT_PAIRING_FAILURE, lambda reason: self.record("pairing_failed", reason=int(reason)))
+        connection.on(
+            Connection.EVENT_PAIRING_FAILURE, lambda reason: self.record("pairing_failed", reason=int(reason))
+        )
         if self.spec.drops_after:
             asyncio.get_running_loop().call_later(self.spec.drops_after / 1000, self._drop, connection)
 
@@ -209,7 +209,7 @@ class Peripheral:
 
     def _drop(self, connection: Connection) -> None:
         if self._device is not None and connection in self._device.connections.values():
-            asyncio.ensure_future(connection.disconnect())
+            background(connection.disconnect())
 
     # For the control commands
 

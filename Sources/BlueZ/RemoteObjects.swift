@@ -5,12 +5,18 @@ internal import Glibc
 /// An object of org.bluez as the mirror holds it. It lives as long as BlueZ shows it; ``isGone`` tells a late holder.
 @EventLoopActor
 public class RemoteObject {
+    enum Kind: UInt8 {
+        case adapter, device, service, characteristic, descriptor
+    }
+
+    nonisolated let kind: Kind
     /// The path, with a final zero for C.
     nonisolated let pathBytes: [UInt8]
     nonisolated let pathHash: UInt64
     public internal(set) final var isGone = false
 
-    nonisolated init(path: UnsafeRawBufferPointer) {
+    nonisolated init(path: UnsafeRawBufferPointer, kind: Kind) {
+        self.kind = kind
         pathBytes = Array(path) + [0]
         pathHash = PathTable.hash(path)
     }
@@ -28,6 +34,16 @@ public class RemoteObject {
     /// The last part of the path, as `hci0` or `char0011`.
     nonisolated var lastComponent: String {
         String(path.split(separator: "/").last ?? "")
+    }
+
+    /// The device whose GATT tree this object is a part of.
+    final var treeOwner: RemoteDevice? {
+        switch self {
+        case let service as RemoteService: service.device
+        case let characteristic as RemoteCharacteristic: characteristic.service?.device
+        case let descriptor as RemoteDescriptor: descriptor.characteristic?.service?.device
+        default: nil
+        }
     }
 
     /// The handle in the path's last part (`char0011`), where BlueZ gives no Handle property.
@@ -57,6 +73,8 @@ public final class RemoteAdapter: RemoteObject {
 
     /// `hci0`: for people only; a controller is known by its address.
     public var systemName: String { lastComponent }
+
+    nonisolated init(path: UnsafeRawBufferPointer) { super.init(path: path, kind: .adapter) }
 }
 
 /// What changed in a device.
@@ -112,12 +130,14 @@ public final class RemoteDevice: RemoteObject {
     public internal(set) var manufacturerData = RecordBuffer()
     public internal(set) var serviceData = RecordBuffer()
     public internal(set) var gatt: [RemoteService] = []
+    /// Device1 has come; before, the object only stands for its path.
+    var isAnnounced = false
     /// This object as the owner of the mirror knows it.
     public var owner: AnyObject?
 
     nonisolated init(path: UnsafeRawBufferPointer, adapter: RemoteAdapter) {
         self.adapter = adapter
-        super.init(path: path)
+        super.init(path: path, kind: .device)
     }
 }
 
@@ -130,6 +150,8 @@ public final class RemoteService: RemoteObject {
     /// Handles of the included services.
     public internal(set) var includes: [UInt16] = []
     public internal(set) var characteristics: [RemoteCharacteristic] = []
+
+    nonisolated init(path: UnsafeRawBufferPointer) { super.init(path: path, kind: .service) }
 }
 
 /// A GATT characteristic. Source: BlueZ org.bluez.GattCharacteristic(5).
@@ -137,14 +159,15 @@ public final class RemoteCharacteristic: RemoteObject {
     public internal(set) weak var service: RemoteService?
     public internal(set) var uuid = BluetoothUUID(0)
     public internal(set) var handle: UInt16 = 0
-    /// Core specification bits, with BlueZ's further flags above them: ``GATTFlag``.
-    public internal(set) var flags = GATTFlags()
+    public internal(set) var flags: CharacteristicProperties = []
     public internal(set) var isNotifying = false
     /// The ATT MTU of the link; 0 where BlueZ does not say.
     public internal(set) var mtu: UInt16 = 0
     public internal(set) var descriptors: [RemoteDescriptor] = []
     /// Where notifications go. Held here, so that a value finds its way without a look-up.
     public weak var valueHandler: (any CharacteristicValueHandler)?
+
+    nonisolated init(path: UnsafeRawBufferPointer) { super.init(path: path, kind: .characteristic) }
 }
 
 /// A GATT descriptor. Source: BlueZ org.bluez.GattDescriptor(5).
@@ -152,6 +175,8 @@ public final class RemoteDescriptor: RemoteObject {
     public internal(set) weak var characteristic: RemoteCharacteristic?
     public internal(set) var uuid = BluetoothUUID(0)
     public internal(set) var handle: UInt16 = 0
+
+    nonisolated init(path: UnsafeRawBufferPointer) { super.init(path: path, kind: .descriptor) }
 }
 
 /// Takes the values that BlueZ signals for a characteristic.
@@ -160,28 +185,4 @@ public protocol CharacteristicValueHandler: AnyObject {
     /// `Value` changed: a notification, an indication, or the echo of a read.
     func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer)
     func characteristicDidChangeNotifying(_ characteristic: RemoteCharacteristic)
-}
-
-/// The `Flags` of a characteristic. Source: BlueZ org.bluez.GattCharacteristic(5); the low byte is that of the Core
-/// specification, Vol 3 Part G §3.3.1.1.
-public struct GATTFlags: OptionSet, Sendable {
-    public let rawValue: UInt32
-    public init(rawValue: UInt32) { self.rawValue = rawValue }
-    public static let broadcast = GATTFlags(rawValue: 0x01)
-    public static let read = GATTFlags(rawValue: 0x02)
-    public static let writeWithoutResponse = GATTFlags(rawValue: 0x04)
-    public static let write = GATTFlags(rawValue: 0x08)
-    public static let notify = GATTFlags(rawValue: 0x10)
-    public static let indicate = GATTFlags(rawValue: 0x20)
-    public static let authenticatedSignedWrites = GATTFlags(rawValue: 0x40)
-    public static let extendedProperties = GATTFlags(rawValue: 0x80)
-    public static let reliableWrite = GATTFlags(rawValue: 0x100)
-    public static let writableAuxiliaries = GATTFlags(rawValue: 0x200)
-
-    static let names: [String: GATTFlags] = [
-        "broadcast": .broadcast, "read": .read, "write-without-response": .writeWithoutResponse, "write": .write,
-        "notify": .notify, "indicate": .indicate, "authenticated-signed-writes": .authenticatedSignedWrites,
-        "extended-properties": .extendedProperties, "reliable-write": .reliableWrite,
-        "writable-auxiliaries": .writableAuxiliaries,
-    ]
 }

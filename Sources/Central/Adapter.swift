@@ -1,6 +1,6 @@
 public import Bluetooth
 internal import BlueZ
-internal import EventLoop
+public import EventLoop
 
 /// The state of a controller, in the words of the MQTT contract.
 public enum AdapterState: String, Sendable {

@@ -1,6 +1,6 @@
 internal import BlueZ
 public import Bluetooth
-public import EventLoop
+internal import EventLoop
 
 extension Central {
     /// Connects, and waits until the GATT tree is resolved. A link that is up already is shared.
@@ -190,7 +190,8 @@ extension Central {
     }
 }
 
-extension Central: PairingDelegate {
+// What BlueZ asks while a device is paired.
+extension Central {
     func passkey(for device: RemoteDevice) -> UInt32? { options.passkeys[device.address] }
 
     func mayPair(_ device: RemoteDevice) -> Bool {

@@ -1,12 +1,8 @@
 internal import BlueZ
 public import Bluetooth
-public import EventLoop
+internal import EventLoop
 
 extension Central {
-    static let maximumValue = 512
-    static let batteryService = BluetoothUUID(0x180f)
-    static let batteryLevel = BluetoothUUID(0x2a19)
-
     /// Makes the tree of what BlueZ shows; what was there before keeps its objects.
     func buildTree(of device: Device) {
         guard let remote = device.remote else { return }
@@ -31,14 +27,13 @@ extension Central {
             let characteristic =
                 known[ObjectIdentifier(remote)]
                 ?? GATTCharacteristic(
-                    uuid: remote.uuid, handle: remote.handle, flags: remote.flags, service: service, remote: remote)
+                    uuid: remote.uuid, handle: remote.handle, properties: remote.flags, service: service, remote: remote)
             characteristic.service = service
             characteristic.central = self
             characteristic.descriptors = remote.descriptors.sorted { $0.handle < $1.handle }.map {
                 GATTDescriptor(remote: $0, characteristic: characteristic)
             }
             AttributeLookup.nameKeys(characteristic.descriptors)
-            remote.valueHandler = characteristic
             return characteristic
         }
         AttributeLookup.nameKeys(service.characteristics)
@@ -49,13 +44,13 @@ extension Central {
     private func batteryService(
         of device: Device, _ remote: RemoteDevice, beside services: [GATTService]
     ) -> GATTService? {
-        guard remote.battery != nil, !services.contains(where: { $0.uuid == Self.batteryService }) else { return nil }
-        if let present = device.services.first(where: { $0.uuid == Self.batteryService && $0.handle == 0 }) {
+        guard remote.battery != nil, !services.contains(where: { $0.uuid == BluetoothUUID.batteryService }) else { return nil }
+        if let present = device.services.first(where: { $0.uuid == BluetoothUUID.batteryService && $0.handle == 0 }) {
             return present
         }
-        let service = GATTService(uuid: Self.batteryService, handle: 0, isPrimary: true, includes: [], device: device)
+        let service = GATTService(uuid: BluetoothUUID.batteryService, handle: 0, isPrimary: true, includes: [], device: device)
         let level = GATTCharacteristic(
-            uuid: Self.batteryLevel, handle: 0, flags: [.read, .notify], service: service, remote: nil)
+            uuid: BluetoothUUID.batteryLevel, handle: 0, properties: [.read, .notify], service: service, remote: nil)
         level.central = self
         service.characteristics = [level]
         return service
@@ -63,7 +58,7 @@ extension Central {
 
     func batteryChanged(_ device: Device, _ remote: RemoteDevice) {
         guard device.isConnected, let value = remote.battery else { return }
-        guard let service = device.services.first(where: { $0.handle == 0 && $0.uuid == Self.batteryService }),
+        guard let service = device.services.first(where: { $0.handle == 0 && $0.uuid == BluetoothUUID.batteryService }),
             let level = service.characteristics.first
         else { return buildTree(of: device) }
         if level.isNotifying { deliver([value], of: level, .notify) }
@@ -216,8 +211,8 @@ extension Central {
     }
 
     private func checkedOffset(_ offset: Int, _ subject: String) throws(CentralError) -> UInt16 {
-        guard (0...Self.maximumValue).contains(offset) else {
-            throw CentralError(.badRequest, "\(subject): 'offset' must be from 0 to \(Self.maximumValue), not \(offset)")
+        guard (0...ATT.longestValue).contains(offset) else {
+            throw CentralError(.badRequest, "\(subject): 'offset' must be from 0 to \(ATT.longestValue), not \(offset)")
         }
         return UInt16(offset)
     }
@@ -256,16 +251,6 @@ extension Central {
     }
 }
 
-extension GATTCharacteristic: CharacteristicValueHandler {
-    func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer) {
-        central?.signalled(value, of: self)
-    }
-
-    func characteristicDidChangeNotifying(_ characteristic: RemoteCharacteristic) {
-        central?.notifyingChanged(of: self)
-    }
-}
-
 /// Which kind of write is right, without I/O.
 enum WriteChoice {
     static func isCommand(
@@ -291,14 +276,14 @@ enum WriteChoice {
     static func check(
         length: Int, offset: Int, isCommand: Bool, mtu: Int?, _ subject: String
     ) throws(CentralError) {
-        if offset + length > Central.maximumValue {
+        if offset + length > ATT.longestValue {
             let end = offset == 0 ? "" : " from offset \(offset)"
             throw CentralError(
-                .tooLong, "\(subject): \(length) bytes\(end) go beyond the \(Central.maximumValue) of an attribute")
+                .tooLong, "\(subject): \(length) bytes\(end) go beyond the \(ATT.longestValue) of an attribute")
         }
-        if isCommand, let mtu, length > mtu - 3 {
+        if isCommand, let mtu, length > mtu - ATT.valueHeader {
             throw CentralError(
-                .tooLong, "\(subject): a command holds \(mtu - 3) bytes on this link, the value has \(length)")
+                .tooLong, "\(subject): a command holds \(mtu - ATT.valueHeader) bytes on this link, the value has \(length)")
         }
     }
 }

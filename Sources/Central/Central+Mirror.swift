@@ -3,7 +3,7 @@ internal import Bluetooth
 internal import EventLoop
 
 // What the mirror of org.bluez tells becomes the engine's adapters and devices here.
-extension Central: BlueZDelegate {
+extension Central {
     func blueZ(didChange state: BlueZState) {
         switch state {
         case .stopped, .opening, .loading: break
@@ -217,4 +217,26 @@ extension DeviceFields {
         .name, .services, .security, .appearance, .withdrawn, .connected, .servicesResolved, .battery, .identity,
         .advertisingData,
     ]
+}
+
+/// Passes on to the engine what the client of BlueZ tells, so that the engine's public face does not have to.
+@EventLoopActor
+final class Inlet: BlueZDelegate, PairingDelegate {
+    weak var central: Central?
+
+    func blueZ(didChange state: BlueZState) { central?.blueZ(didChange: state) }
+    func blueZ(adapterDidAppear adapter: RemoteAdapter) { central?.blueZ(adapterDidAppear: adapter) }
+    func blueZ(adapterDidChange adapter: RemoteAdapter) { central?.blueZ(adapterDidChange: adapter) }
+    func blueZ(adapterDidDisappear adapter: RemoteAdapter) { central?.blueZ(adapterDidDisappear: adapter) }
+    func blueZ(deviceDidAppear device: RemoteDevice, isHeard: Bool) {
+        central?.blueZ(deviceDidAppear: device, isHeard: isHeard)
+    }
+    func blueZ(device: RemoteDevice, didChange fields: DeviceFields) {
+        central?.blueZ(device: device, didChange: fields)
+    }
+    func blueZ(deviceDidDisappear device: RemoteDevice) { central?.blueZ(deviceDidDisappear: device) }
+    func blueZ(treeDidChange device: RemoteDevice) { central?.blueZ(treeDidChange: device) }
+    func passkey(for device: RemoteDevice) -> UInt32? { central?.passkey(for: device) }
+    func mayPair(_ device: RemoteDevice) -> Bool { central?.mayPair(device) ?? false }
+    func display(passkey: String, for device: RemoteDevice) { central?.display(passkey: passkey, for: device) }
 }

@@ -1,5 +1,6 @@
 internal import BlueZ
-public import EventLoop
+internal import Bluetooth
+internal import EventLoop
 
 extension Central {
     /// Starts a scan. It goes on over every fault until it is stopped, and begins when a controller is there.
@@ -19,8 +20,7 @@ extension Central {
             end(former, .replaced)
         }
         guard let slot = scanTable.freeSlot else { throw CentralError(.busy, "64 scans run already; stop one first") }
-        let digits = String(UInt32.random(in: .min ... .max, using: &random), radix: 16)
-        let id = String(repeating: "0", count: 8 - digits.count) + digits
+        let id = Hex.encode(random.next(), digits: 8)
         let session = ScanSession(
             id: id, slot: slot, request: request, filter: filter, central: self, now: clock.wallNow)
         for device in devicesByAddress.values { device.reported.remove(session.set) }

@@ -1,6 +1,6 @@
 internal import BlueZ
 public import Bluetooth
-public import EventLoop
+internal import EventLoop
 
 extension Central {
     /// Subscribes to notifications or indications, as the characteristic has them. It is kept over reconnects until the
@@ -153,6 +153,8 @@ extension Central {
     ) {
         // From here on: the first values may come before the reply.
         subscription.takesSignals = true
+        subscription.subject = characteristic
+        remote.valueHandler = subscription
         bluez.startNotify(remote) { [weak self, weak characteristic] result in
             guard let self, let characteristic, case .starting = subscription.state else { return }
             switch result {
@@ -249,5 +251,17 @@ extension Central {
         }
         if characteristic.subscription === subscription { characteristic.subscription = nil }
         done(.success(()))
+    }
+}
+
+extension Subscription: CharacteristicValueHandler {
+    func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer) {
+        guard let subject else { return }
+        subject.central?.signalled(value, of: subject)
+    }
+
+    func characteristicDidChangeNotifying(_ characteristic: RemoteCharacteristic) {
+        guard let subject else { return }
+        subject.central?.notifyingChanged(of: subject)
     }
 }

@@ -100,6 +100,7 @@ public final class Central {
     public internal(set) var state = CentralState.stopped
     let clock: any LoopClock
     let bluez: BlueZClient
+    private let inlet = Inlet()
     var observers: [any CentralObserver] = []
     var adaptersByAddress: [BluetoothAddress: Adapter] = [:]
     var devicesByAddress: [BluetoothAddress: Device] = [:]
@@ -113,8 +114,9 @@ public final class Central {
         self.options = options
         self.clock = clock
         bluez = BlueZClient(busAddress: options.busAddress, clock: clock)
-        bluez.delegate = self
-        bluez.agent.delegate = self
+        inlet.central = self
+        bluez.delegate = inlet
+        bluez.agent.delegate = inlet
     }
 
     /// Opens the bus and keeps at it until ``stop()``; returns at once.

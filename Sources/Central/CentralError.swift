@@ -55,12 +55,27 @@ enum Request {
 extension CentralError {
     /// Says in the engine's words what BlueZ refused. `subject` names the object, as "reading 180f/2a19 of AA:…".
     init(_ error: BlueZError, _ request: Request, _ subject: String) {
+        if request == .gatt, let att = Self.attCode(of: error) {
+            self.init(.attError, "\(subject): \(ATTError(code: att))", att: att, bluezName: error.name)
+            return
+        }
         let (code, text) = Self.meaning(of: error, request)
-        var att: UInt8?
-        if case .att(let value) = error.kind { att = value }
-        if request == .gatt, error.kind == .notPermitted { att = nil }
         let detail = error.message.isEmpty || text.contains(error.message) ? "" : ": \(error.message)"
-        self.init(code, "\(subject): \(text)\(detail)", att: att, bluezName: error.name)
+        self.init(code, "\(subject): \(text)\(detail)", bluezName: error.name)
+    }
+
+    /// BlueZ turns some ATT errors into errors of its own; their texts tell which.
+    /// Source: BlueZ `src/gatt-client.c`, create_gatt_dbus_error.
+    private static func attCode(of error: BlueZError) -> UInt8? {
+        switch (error.kind, error.message) {
+        case (.att(let code), _): code
+        case (.notPermitted, "Read not permitted"): 0x02
+        case (.notPermitted, "Write not permitted"): 0x03
+        case (.invalidArguments, "Invalid offset"), (.invalidOffset, _): 0x07
+        case (.invalidArguments, "Invalid Length"), (.invalidLength, _): 0x0d
+        case (.notAuthorized, _): 0x08
+        default: nil
+        }
     }
 
     private static func meaning(of error: BlueZError, _ request: Request) -> (Code, String) {
@@ -72,8 +87,10 @@ extension CentralError {
         case .notConnected: return (.notConnected, "the device is not connected")
         case .notReady: return (.adapterOff, "the adapter is not powered on")
         case .notSupported: return (.notSupported, "not supported")
-        case .notPermitted: return (.notPermitted, "not permitted by the attribute")
-        case .notAuthorized: return (.notPermitted, "not authorised; the device may have to be paired first")
+        case .notPermitted where error.message == "Not paired":
+            return (.notPermitted, "the device wants an encrypted link; pair it first")
+        case .notPermitted: return (.notPermitted, "not permitted")
+        case .notAuthorized: return (.notPermitted, "not authorised")
         case .accessDenied: return (.notPermitted, "the bus policy denies it; is the user in the group bluetooth?")
         case .invalidLength: return (.tooLong, "the value has a wrong length for this attribute")
         case .invalidOffset: return (.attError, "the offset is beyond the value")
@@ -81,7 +98,7 @@ extension CentralError {
         case .doesNotExist: return doesNotExist(request)
         case .connectionFailed: return (request == .gatt ? .notConnected : .connectionFailed, "the connection failed")
         case .authenticationFailed: return (.pairingFailed, "the pairing failed")
-        case .att(let code): return (.attError, "the device answered with \(attText(code))")
+        case .att(let code): return (.attError, "the device answered: \(ATTError(code: code))")
         case .alreadyConnected, .alreadyExists, .failed: break
         }
         switch request {
@@ -96,11 +113,6 @@ extension CentralError {
         case .gatt: return (.unknownAttribute, "the attribute is gone")
         default: return (.unknownDevice, "BlueZ does not know the device any more")
         }
-    }
-
-    private static func attText(_ code: UInt8) -> String {
-        let digits = String(code, radix: 16)
-        return "ATT error 0x\(digits.count < 2 ? "0" : "")\(digits)"
     }
 }
 

@@ -1,7 +1,6 @@
 public import Bluetooth
 internal import BlueZ
-internal import EventLoop
-public import struct EventLoop.MonotonicTime
+public import EventLoop
 
 public enum ValueSource: String, Sendable {
     /// A notification or an indication: BlueZ does not tell them apart.
@@ -62,12 +61,12 @@ public final class GATTCharacteristic {
     var heldValue: [UInt8]?
     weak var central: Central?
 
-    init(uuid: BluetoothUUID, handle: UInt16, flags: GATTFlags, service: GATTService, remote: RemoteCharacteristic?) {
+    init(uuid: BluetoothUUID, handle: UInt16, properties: CharacteristicProperties, service: GATTService, remote: RemoteCharacteristic?) {
         self.uuid = uuid
         self.handle = handle
         self.remote = remote
         self.service = service
-        properties = CharacteristicProperties(rawValue: UInt8(truncatingIfNeeded: flags.rawValue))
+        self.properties = properties
         key = uuid.topicForm
     }
 

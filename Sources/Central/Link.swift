@@ -106,6 +106,8 @@ final class Subscription {
     var state = State.idle
     /// Values that come while it starts belong to it, unless a socket is asked for.
     var takesSignals = false
+    /// What it runs on.
+    weak var subject: GATTCharacteristic?
     var waiters: [Pending<Void>] = []
     var failures = 0
     var timer: LoopTimer?

@@ -32,9 +32,7 @@ public struct AttributeSelector: Hashable, Sendable, CustomStringConvertible {
     public init?(parsing text: String) {
         let parts = text.split(separator: "_", omittingEmptySubsequences: false)
         guard parts.count <= 2, let first = parts.first else { return nil }
-        var digits = String(first)
-        if digits.hasPrefix("0x") || digits.hasPrefix("0X") { digits.removeFirst(2) }
-        guard let uuid = BluetoothUUID(parsing: digits) else { return nil }
+        guard let uuid = BluetoothUUID(parsing: first) else { return nil }
         self.uuid = uuid
         guard parts.count == 2 else {
             handle = nil
@@ -45,13 +43,7 @@ public struct AttributeSelector: Hashable, Sendable, CustomStringConvertible {
     }
 
     public var description: String {
-        handle.map { "\(uuid.topicForm)_\(Self.digits($0))" } ?? uuid.topicForm
-    }
-
-    /// A handle as it stands in topics: four hexadecimal digits.
-    static func digits(_ handle: UInt16) -> String {
-        let text = String(handle, radix: 16)
-        return String(repeating: "0", count: 4 - text.count) + text
+        handle.map { "\(uuid.topicForm)_\(Hex.encode(UInt64($0), digits: 4))" } ?? uuid.topicForm
     }
 }
 

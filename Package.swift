@@ -82,7 +82,7 @@ let package = Package(
         tests("Central", ["Central", "BlueZ", "Bluetooth", "EventLoop", "BlueZSimulator", "Sandbox"]),
         tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
-        tests("Configuration", ["Configuration"]),
+        tests("Configuration", ["Configuration", "Bluetooth"]),
         tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),
         tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),

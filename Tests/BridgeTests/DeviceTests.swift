@@ -34,7 +34,8 @@ final class DeviceTests: LoopTestCase {
                 address: BluetoothAddress(value: 0x001a_7dda_7113), systemName: "hci0", name: "lab", state: .poweredOn,
                 isDiscovering: true, method: "monitor", connections: 2))
         let adapter = try XCTUnwrap(bench.broker.retained["blueferry/gw/adapters/001a7dda7113"])
-        XCTAssertTrue(adapter.contains(#""state":"poweredOn","discovering":true,"method":"monitor","monitor":true"#), adapter)
+        let expected = #""state":"poweredOn","discovering":true,"method":"monitor","monitor":true"#
+        XCTAssertTrue(adapter.contains(expected), adapter)
     }
 
     @EventLoopActor

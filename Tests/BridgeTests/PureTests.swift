@@ -96,7 +96,8 @@ final class PureTests: LoopTestCase {
     }
 
     func testAttributeNames() throws {
-        for (text, name) in [("180f", "180f"), ("0x180F", "180f"), ("2a06_0017", "2a06_0017"), ("2A06_17", "2a06_0017")] {
+        let names = [("180f", "180f"), ("0x180F", "180f"), ("2a06_0017", "2a06_0017"), ("2A06_17", "2a06_0017")]
+        for (text, name) in names {
             XCTAssertEqual(try XCTUnwrap(AttributeName(parsing: text)).description, name)
         }
         XCTAssertEqual(

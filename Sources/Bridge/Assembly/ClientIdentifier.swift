@@ -24,7 +24,8 @@ public enum ClientIdentifier {
         var bytes = [UInt8](repeating: 0, count: 16)
         let count = fread(&bytes, 1, bytes.count, file)
         let digits = bytes.prefix(count).prefix { $0 > 0x20 }
-        let isValid = digits.count == 6
+        let isValid =
+            digits.count == 6
             && digits.allSatisfy { (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }
         return isValid ? String(decoding: digits, as: UTF8.self) : nil
     }

@@ -1,5 +1,5 @@
 internal import Bluetooth
-internal import EventLoop
+public import EventLoop
 internal import Glibc
 internal import JSON
 
@@ -21,15 +21,14 @@ public final class LineLogger {
 
     public func write(_ level: LogLevel, _ code: String, _ message: String, _ device: String? = nil) {
         guard level >= self.level else { return }
-        fputs(Self.line(level, code, message, device, at: .now, isJSON: isJSON) + "\n", stderr)
+        writeToStandardError(Self.line(level, code, message, device, at: .now, isJSON: isJSON) + "\n")
     }
 
-    /// Pure.
+    /// Pure: control characters are kept out of text, so that a line is a line and no terminal obeys a device's name.
     nonisolated static func line(
         _ level: LogLevel, _ code: String, _ message: String, _ device: String?, at time: WallTime, isJSON: Bool
     ) -> String {
         guard isJSON else {
-            // A line is a line, and no terminal obeys a device's name.
             let safe = message.unicodeScalars.map { $0.properties.generalCategory == .control ? " " : $0 }
             let place = device.map { " [\($0)]" } ?? ""
             return "\(timestamp(time)) \(level.name) \(code)\(place): \(String(String.UnicodeScalarView(safe)))"
@@ -39,5 +38,21 @@ public final class LineLogger {
             ("message", .string(message)), ("device", .optional(device)),
         ])
         return String(decoding: line.serialised(), as: UTF8.self)
+    }
+}
+
+/// Writes a text to standard error, unbuffered. Source: `write(2)`.
+public func writeToStandardError(_ text: String) {
+    var text = text
+    text.withUTF8 { bytes in
+        var done = 0
+        while done < bytes.count {
+            let written = write(STDERR_FILENO, bytes.baseAddress.map { $0 + done }, bytes.count - done)
+            if written > 0 {
+                done += written
+            } else if errno != EINTR {
+                return
+            }
+        }
     }
 }

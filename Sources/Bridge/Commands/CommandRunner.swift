@@ -93,7 +93,8 @@ final class CommandRunner {
         let session = try fields.string("session", hint: "the session that 'scan' answered with")
         guard let id = session ?? commandedScan else { return .object([("stopped", .bool(false))]) }
         if let scan = radio.scans.first(where: { $0.id == id }), scan.command.isConfigured {
-            throw CommandError(.forbidden, "session '\(id)' is the configured scan; set bluetooth.scan.enabled to false")
+            throw CommandError(
+                .forbidden, "session '\(id)' is the configured scan; it ends with bluetooth.scan.enabled")
         }
         let isStopped = radio.stopScan(id)
         if let session, !isStopped {

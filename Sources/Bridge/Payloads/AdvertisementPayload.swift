@@ -117,10 +117,7 @@ extension OutputBuffer {
     /// Bytes as lowercase hex in quotes.
     func appendQuotedHex(_ bytes: UnsafeRawBufferPointer) {
         append(UInt8(ascii: "\""))
-        for byte in bytes {
-            append(Hex.digit(byte >> 4))
-            append(Hex.digit(byte & 0xf))
-        }
+        appendHex(bytes)
         append(UInt8(ascii: "\""))
     }
 

@@ -64,7 +64,9 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "EventLoop"],
+            dependencies: [
+                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
+            ],
             swiftSettings: settings),
 
         // Tests, from the inside out

@@ -199,6 +199,7 @@ public final class Bridge {
 
 extension Bridge: RadioDelegate {
     public func radioDidChange() {
+        guard !isStopping else { return }
         if let problem = radio.problem {
             events.report(.warning, "no_bluetooth", problem)
         } else {

@@ -81,10 +81,11 @@ final class Recorder: CentralObserver {
         look()
     }
     func central(_ central: Central, connectionDidChange device: Device) {
-        connections.append(device.connection.state)
+        if connections.last != device.connection.state { connections.append(device.connection.state) }
         look()
     }
     func central(_ central: Central, servicesDidChange device: Device) { look() }
+    func central(_ central: Central, subscriptionDidChange characteristic: GATTCharacteristic) { look() }
     func central(_ central: Central, didReceive value: borrowing ValueEvent) {
         values.append(
             Value(key: value.characteristic.text, bytes: Array(value.value), source: value.source))

@@ -332,6 +332,5 @@ enum DemoFleet {
                 characteristics:
                   - { uuid: "fff1", properties: [read, notify], value: "00000000" }
                   - { uuid: "fff2", properties: [read, write, write-without-response], value: "00" }
-
         """#
 }

@@ -85,7 +85,9 @@ let package = Package(
         tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
-        tests("Bridge", ["Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox", "blueferry"]),
+        tests(
+            "Bridge",
+            ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),

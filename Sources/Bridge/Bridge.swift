@@ -130,11 +130,13 @@ public final class Bridge {
     // MARK: Adapters
 
     private func checkAdapters() {
-        // Where the bus or BlueZ is not there yet, the adapters cannot be known: that is waited for.
-        guard radio.problem == nil, let sentence = Self.missingAdapter(settings.adapters, radio.adapters) else {
-            if let problem = radio.problem { events.report(.warning, "no_bluetooth", problem) }
+        if let problem = radio.problem {
+            // Without the bus or BlueZ the adapters cannot be known: that is waited for.
+            events.report(.warning, "no_bluetooth", problem)
+            timers.append(clock.schedule(after: Self.adapterDeadline) { [weak self] in self?.checkAdapters() })
             return
         }
+        guard let sentence = Self.missingAdapter(settings.adapters, radio.adapters) else { return }
         onMissingAdapter?(sentence)
     }
 

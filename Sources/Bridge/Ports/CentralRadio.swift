@@ -46,8 +46,10 @@ public final class CentralRadio: RadioPort {
         var counts = RadioCounts()
         counts.advertisements = statistics.advertisements
         counts.notifications = statistics.notifications
-        counts.reconnects = statistics.connects
-        counts.scanRestarts = statistics.scanStarts
+        counts.connects = statistics.connects
+        counts.linksLost = statistics.linksLost
+        counts.scanStarts = statistics.scanStarts
+        counts.busLosses = statistics.busLosses
         counts.callsInFlight = statistics.callsInFlight
         counts.devices = central.deviceCount
         return counts

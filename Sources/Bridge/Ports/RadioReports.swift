@@ -191,8 +191,12 @@ public struct ScanReport: Equatable, Sendable {
 public struct RadioCounts: Equatable, Sendable {
     public var advertisements: UInt64 = 0
     public var notifications: UInt64 = 0
-    public var reconnects: UInt64 = 0
-    public var scanRestarts: UInt64 = 0
+    /// Links that came up, and links that ended by themselves.
+    public var connects: UInt64 = 0
+    public var linksLost: UInt64 = 0
+    public var scanStarts: UInt64 = 0
+    /// How often the bus or BlueZ went away.
+    public var busLosses: UInt64 = 0
     public var callsInFlight: Int = 0
     public var devices: Int = 0
     public init() {}

@@ -69,7 +69,11 @@ final class HealthReport {
         func rate(_ count: UInt64, _ before: UInt64) -> JSONValue {
             .double((Double(count &- before) * 10_000 / Double(elapsed)).rounded() / 10)
         }
-        let cpu = Double(usage.cpuMilliseconds - last.usage.cpuMilliseconds) * 100 / Double(elapsed)
+        // A share of no time at all says nothing.
+        let cpu =
+            elapsed < 1000
+            ? JSONValue.null
+            : .double(Double((usage.cpuMilliseconds - last.usage.cpuMilliseconds) * 1000 / elapsed) / 10)
         let rates: [(String, JSONValue)] = [
             ("advertisements_received", rate(radio.advertisements, last.heard)),
             ("advertisements_published", rate(publisher.advertisements, last.published)),
@@ -79,7 +83,7 @@ final class HealthReport {
         return .object([
             ("time", .string(timestamp(clock.wallNow))),
             ("uptime", .int((now - started).clampedMilliseconds / 1000)),
-            ("cpu_percent", .double((cpu * 10).rounded() / 10)),
+            ("cpu_percent", cpu),
             ("memory_bytes", .int(usage.residentBytes)),
             ("rates", .object(rates)),
             ("counts", counts(sources)),
@@ -88,8 +92,8 @@ final class HealthReport {
             (
                 "reconnects",
                 .object([
-                    ("broker", number(sources.brokerReconnects)), ("devices", number(radio.reconnects)),
-                    ("scan_restarts", number(radio.scanRestarts)),
+                    ("broker", number(sources.brokerReconnects)), ("bus", number(radio.busLosses)),
+                    ("scan_starts", number(radio.scanStarts)),
                 ])
             ),
             ("connections", .object([("used", .int(Int64(sources.connections))), ("free", .null)])),
@@ -103,6 +107,8 @@ final class HealthReport {
             ("advertisements_received", number(sources.radio.advertisements)),
             ("advertisements_published", number(sources.publisher.advertisements)),
             ("notifications", number(sources.radio.notifications)),
+            ("connects", number(sources.radio.connects)),
+            ("links_lost", number(sources.radio.linksLost)),
             ("messages", number(sources.publisher.messages)),
             ("states", number(sources.publisher.states)),
             ("commands", number(sources.commandsReceived)),

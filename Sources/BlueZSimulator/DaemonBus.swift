@@ -82,8 +82,7 @@ final class MethodCall {
         interface = message.interface ?? ""
         member = message.member ?? ""
         sender = message.sender ?? ""
-        var reader = message.reader()
-        arguments = reader.readValues() ?? []
+        arguments = message.allValues
     }
 
     func reply(_ values: DBusValue...) {
@@ -95,13 +94,17 @@ final class MethodCall {
     func reply(_ body: (inout MessageWriter) -> Void) {
         guard !isAnswered else { return }
         isAnswered = true
-        bus?.send(message.reply().write(body))
+        guard message.wantsReply else { return }
+        let reply = message.reply()
+        var writer = reply.writer()
+        body(&writer)
+        bus?.send(reply)
     }
 
     func fail(_ fault: BlueZFault) {
         guard !isAnswered else { return }
         isAnswered = true
-        bus?.send(message.errorReply(fault.name, fault.text))
+        if message.wantsReply { bus?.send(message.error(fault.name, fault.text)) }
     }
 
     /// Answers with a fault, or with nothing.
@@ -175,13 +178,26 @@ final class DaemonBus {
     func changed(_ path: String, _ interface: String, _ properties: Properties, invalidated: [String] = []) {
         guard !properties.isEmpty || !invalidated.isEmpty else { return }
         signal {
-            DBusMessage(signal: path, interface: Interface.properties, member: "PropertiesChanged").write { writer in
-                writer.append(interface)
-                Self.write(properties, to: &writer)
-                writer.array("s") { names in
-                    for name in invalidated { names.append(name) }
-                }
+            let message = DBusMessage(signal: path, interface: Interface.properties, member: "PropertiesChanged")
+            var writer = message.writer()
+            writer.append(string: interface)
+            writer.appendOptions(properties)
+            writer.array(of: "s") { names in
+                for name in invalidated { names.append(string: name) }
             }
+            return message
+        }
+    }
+
+    /// The same for the frequent case: `body` appends the entries of the `a{sv}` itself.
+    func changed(_ path: String, _ interface: String, _ body: @escaping @EventLoopActor (inout MessageWriter) -> Void) {
+        signal {
+            let message = DBusMessage(signal: path, interface: Interface.properties, member: "PropertiesChanged")
+            var writer = message.writer()
+            writer.append(string: interface)
+            writer.array(of: "{sv}") { body(&$0) }
+            writer.array(of: "s") { _ in }
+            return message
         }
     }
 
@@ -189,51 +205,36 @@ final class DaemonBus {
         let path = object.path
         let interfaces = object.interfaces
         signal {
-            DBusMessage(signal: "/", interface: Interface.objectManager, member: "InterfacesAdded").write { writer in
-                writer.append(objectPath: path)
-                Self.write(interfaces, to: &writer)
-            }
+            let message = DBusMessage(signal: "/", interface: Interface.objectManager, member: "InterfacesAdded")
+            var writer = message.writer()
+            writer.append(objectPath: path)
+            Self.write(interfaces, to: &writer)
+            return message
         }
     }
 
     /// - Parameter whole: the object goes, not some of its interfaces.
     func removed(_ path: String, _ interfaces: [String], whole: Bool = true) {
+        let names = (whole ? [Interface.properties, Interface.introspectable] : []) + interfaces
         signal {
-            DBusMessage(signal: "/", interface: Interface.objectManager, member: "InterfacesRemoved").write { writer in
-                writer.append(objectPath: path)
-                writer.array("s") { names in
-                    if whole { for name in [Interface.properties, Interface.introspectable] { names.append(name) } }
-                    for name in interfaces { names.append(name) }
-                }
+            let message = DBusMessage(signal: "/", interface: Interface.objectManager, member: "InterfacesRemoved")
+            var writer = message.writer()
+            writer.append(objectPath: path)
+            writer.array(of: "s") { array in
+                for name in names { array.append(string: name) }
             }
+            return message
         }
     }
 
     /// `a{sa{sv}}`, with the standard interfaces that gdbus adds.
     static func write(_ interfaces: [(String, Properties)], to writer: inout MessageWriter) {
-        writer.array("{sa{sv}}") { array in
-            for name in [Interface.introspectable, Interface.properties] {
+        let standard = [Interface.introspectable, Interface.properties].map { ($0, Properties()) }
+        writer.array(of: "{sa{sv}}") { array in
+            for (name, properties) in standard + interfaces {
                 array.entry { entry in
-                    entry.append(name)
-                    write([], to: &entry)
-                }
-            }
-            for (name, properties) in interfaces {
-                array.entry { entry in
-                    entry.append(name)
-                    write(properties, to: &entry)
-                }
-            }
-        }
-    }
-
-    /// `a{sv}`
-    static func write(_ properties: Properties, to writer: inout MessageWriter) {
-        writer.array("{sv}") { array in
-            for (name, value) in properties {
-                array.entry { entry in
-                    entry.append(name)
-                    entry.variant(value.signature) { $0.append(value) }
+                    entry.append(string: name)
+                    entry.appendOptions(properties)
                 }
             }
         }
@@ -247,30 +248,25 @@ final class DaemonBus {
         timeout: Duration = .seconds(60),
         _ completion: @escaping @EventLoopActor (Result<[DBusValue], DBusError>) -> Void
     ) {
-        let message = DBusMessage(
-            call: destination, path: path, interface: interface, member: member, autoStart: false)
-        message.write { writer in
-            for argument in arguments { writer.append(argument) }
-        }
-        connection.call(message, timeout: timeout) { result in
-            completion(
-                result.map { reply in
-                    var reader = reply.reader()
-                    return reader.readValues() ?? []
-                })
-        }
+        let message = Self.call(destination, path, interface, member, arguments)
+        connection.call(message, timeout: timeout) { result in completion(result.map { $0.allValues }) }
     }
 
     /// Calls a client that is not asked for an answer.
     func tell(
         _ destination: String, _ path: String, _ interface: String, _ member: String, _ arguments: [DBusValue] = []
     ) {
-        let message = DBusMessage(
-            call: destination, path: path, interface: interface, member: member, autoStart: false)
-        message.expectsReply = false
-        message.write { writer in
-            for argument in arguments { writer.append(argument) }
-        }
+        let message = Self.call(destination, path, interface, member, arguments)
+        message.setNoReply()
         send(message)
+    }
+
+    private static func call(
+        _ destination: String, _ path: String, _ interface: String, _ member: String, _ arguments: [DBusValue]
+    ) -> DBusMessage {
+        let message = DBusMessage(call: destination, path: path, interface: interface, member: member)
+        var writer = message.writer()
+        for argument in arguments { writer.append(argument) }
+        return message
     }
 }

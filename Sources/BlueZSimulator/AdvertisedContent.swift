@@ -46,7 +46,9 @@ struct AdvertisedContent {
         guard let counter else { return }
         switch counter.place {
         case .manufacturerData(let company):
-            guard let index = advertisement.manufacturerData.firstIndex(where: { $0.company == company }) else { return }
+            guard let index = advertisement.manufacturerData.firstIndex(where: { $0.company == company }) else {
+                return
+            }
             count = Self.countUp(count, at: counter.offset, in: &advertisement.manufacturerData[index].data)
         case .serviceData(let uuid):
             guard let index = advertisement.serviceData.firstIndex(where: { $0.uuid == uuid }) else { return }
@@ -72,7 +74,9 @@ struct AdvertisedContent {
         var response = AdvertisingDataBuilder()
         first.append(ADType.flags, [advertisement.flags ?? 0])
         if let name = advertisement.name, !response.append(ADType.completeName, Array(name.utf8)) { return false }
-        if let power = advertisement.txPower, !response.append(ADType.txPower, [UInt8(bitPattern: power)]) { return false }
+        if let power = advertisement.txPower, !response.append(ADType.txPower, [UInt8(bitPattern: power)]) {
+            return false
+        }
         for (type, data) in parts() {
             if !first.append(type, data), !response.append(type, data) { return false }
         }
@@ -96,7 +100,10 @@ struct AdvertisedContent {
         parts += Self.lists(advertisement.solicited, ADType.solicited16, 0x1f, ADType.solicited128)
         if let appearance = advertisement.appearance {
             parts.append(
-                (ADType.appearance, [UInt8(truncatingIfNeeded: appearance), UInt8(truncatingIfNeeded: appearance >> 8)]))
+                (
+                    ADType.appearance,
+                    [UInt8(truncatingIfNeeded: appearance), UInt8(truncatingIfNeeded: appearance >> 8)]
+                ))
         }
         return parts
     }
@@ -120,7 +127,9 @@ struct AdvertisedContent {
             switch counter.place {
             case .manufacturerData(let company):
                 let key = [UInt8(truncatingIfNeeded: company), UInt8(truncatingIfNeeded: company >> 8)]
-                if type == ADType.manufacturerData, data.starts(with: key) { return data.startIndex + 2 + counter.offset }
+                if type == ADType.manufacturerData, data.starts(with: key) {
+                    return data.startIndex + 2 + counter.offset
+                }
             case .serviceData(let uuid):
                 let key = uuid.littleEndianBytes
                 if [ADType.serviceData16, ADType.serviceData32, 0x21].contains(type), data.starts(with: key) {

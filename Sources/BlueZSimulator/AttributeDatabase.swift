@@ -223,7 +223,8 @@ final class AttributeDatabase {
         guard answers else { return .silence }
         guard descriptor.isConfiguration else { return Self.part(of: descriptor.value, offset: offset, mtu: mtu) }
         let bits = characteristic.configuration
-        return Self.part(of: [UInt8(truncatingIfNeeded: bits), UInt8(truncatingIfNeeded: bits >> 8)], offset: offset, mtu: mtu)
+        return Self.part(
+            of: [UInt8(truncatingIfNeeded: bits), UInt8(truncatingIfNeeded: bits >> 8)], offset: offset, mtu: mtu)
     }
 
     /// A write request, or prepared writes from `offset` on.

@@ -187,7 +187,10 @@ final class CharacteristicObject: BusObject {
         isWritten = false
         guard let link = device.link else { return }
         let peer = peer
-        link.request { link.peripheral.configure(peer, 0) } completion: { _ in }
+        link.request {
+            link.peripheral.configure(peer, 0)
+        } completion: { _ in
+        }
     }
 
     private func startNotify(_ call: MethodCall) {
@@ -376,13 +379,13 @@ final class AcquiredSocket {
 
     /// A value that finds no room is dropped.
     func send(_ bytes: [UInt8]) {
-        _ = bytes.withUnsafeBytes { Glibc.send(own, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL.rawValue)) }
+        _ = bytes.withUnsafeBytes { Glibc.send(own, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
     }
 
     /// Nil at the end.
     private func receive() -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: 512)
-        let count = recv(own, &bytes, bytes.count, Int32(MSG_DONTWAIT.rawValue))
+        let count = recv(own, &bytes, bytes.count, Int32(MSG_DONTWAIT))
         if count < 0, errno == EAGAIN { return [] }
         guard count > 0 else { return nil }
         return Array(bytes.prefix(count))

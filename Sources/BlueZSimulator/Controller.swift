@@ -78,7 +78,9 @@ final class Controller {
     func hear(_ heard: Heard, from peripheral: Peripheral?) -> Bool {
         guard isPlugged, isPowered else { return false }
         if let peripheral, heard.isConnectable, !attempts.isEmpty { beginSetup(with: peripheral, at: heard.address) }
-        guard let listener, listener.isScanning, passesFilter(heard, hasMonitor: listener.hasActiveMonitor) else { return false }
+        guard let listener, listener.isScanning, passesFilter(heard, hasMonitor: listener.hasActiveMonitor) else {
+            return false
+        }
         listener.heard(heard, from: peripheral)
         return true
     }

@@ -98,6 +98,13 @@ final class Daemon {
         unregister(adapter)
     }
 
+    /// A device's attributes changed while it has a link.
+    func servicesChanged(_ link: Link) {
+        for adapter in adapters {
+            for device in adapter.allDevices where device.link === link { device.servicesChanged() }
+        }
+    }
+
     private func store(_ adapter: AdapterObject) {
         storage.set(adapter.allDevices.compactMap(\.stored), of: adapter.controller.spec.address)
     }

@@ -41,7 +41,9 @@ public enum FleetFile {
         var ids: Set<String> = []
         for node in try root.items("devices") {
             for device in try devices(node, adapters: fleet.adapters.map(\.name)) {
-                guard ids.insert(device.id).inserted else { throw node.error("there is already a device '\(device.id)'") }
+                guard ids.insert(device.id).inserted else {
+                    throw node.error("there is already a device '\(device.id)'")
+                }
                 fleet.devices.append(device)
             }
             if fleet.devices.count > mostDevices { throw node.error("more than \(mostDevices) devices") }
@@ -64,7 +66,8 @@ public enum FleetFile {
     private static let deviceKeys = [
         "id", "name", "gap_name", "count", "address", "address_type", "adapters", "rotate", "rssi", "rssi_jitter",
         "tx_power", "interval", "advertise", "connectable", "appearance", "services", "solicited", "manufacturer_data",
-        "service_data", "sequence", "mtu", "pairing", "passkey", "answers", "drops_after", "refuses", "battery1", "gatt",
+        "service_data", "sequence", "mtu", "pairing", "passkey", "answers", "drops_after", "refuses", "battery1",
+        "gatt",
     ]
 
     /// The devices an entry stands for: one, or `count`.
@@ -85,7 +88,8 @@ public enum FleetFile {
         }
         for device in made {
             guard AdvertisedContent(device) != nil else {
-                throw node.error("'\(device.id)': what it advertises does not fit in 31 bytes and a scan response of 31")
+                throw node.error(
+                    "'\(device.id)': what it advertises does not fit in 31 bytes and a scan response of 31")
             }
         }
         return made
@@ -139,7 +143,8 @@ public enum FleetFile {
         }
         if let text = try node.text("sequence") {
             guard let counter = counter(text, in: device) else {
-                throw node.error("sequence: '\(text)' names no two bytes of manufacturer_data/KEY/OFFSET or service_data/…")
+                throw node.error(
+                    "sequence: '\(text)' names no two bytes of manufacturer_data/KEY/OFFSET or service_data/…")
             }
             device.counter = counter
         }

@@ -87,7 +87,8 @@ extension YAMLNode {
         if let length = try integer("length", in: 0...ATT.longestValue) {
             return (0..<length).map { UInt8(truncatingIfNeeded: $0) }
         }
-        let bytes = try self["value"]?.bytes() ?? Array((try text("text") ?? "").utf8)
+        let text = try text("text") ?? ""
+        let bytes = try self["value"]?.bytes() ?? Array(text.utf8)
         if bytes.count > ATT.longestValue {
             throw error("a value has at most \(ATT.longestValue) bytes, this has \(bytes.count)")
         }

@@ -93,7 +93,9 @@ final class GATTClient {
     func received(_ value: [UInt8], of peer: PeerCharacteristic) {
         guard !daemon.isFrozen else { return }
         byHandle[peer.handle]?.received(value)
-        guard let battery, battery.characteristic === peer, let level = value.first, level != battery.level else { return }
+        guard let battery, battery.characteristic === peer, let level = value.first, level != battery.level else {
+            return
+        }
         self.battery?.level = level
         device.bus.changed(device.path, Interface.battery, [("Percentage", .byte(level))])
     }
@@ -130,7 +132,10 @@ final class GATTClient {
             if let shown {
                 shown.registerInternally()
             } else {
-                link.request { link.peripheral.configure(peer, 1) } completion: { _ in }
+                link.request {
+                    link.peripheral.configure(peer, 1)
+                } completion: { _ in
+                }
             }
         }
         battery = Battery(characteristic: peer, level: level)
@@ -172,7 +177,10 @@ final class ServiceObject: BusObject {
                 [
                     ("UUID", .string(peer.uuid.description)), ("Device", .objectPath(client.device.path)),
                     ("Primary", .bool(peer.isPrimary)),
-                    ("Includes", .array(of: "o", peer.includes.compactMap { client.path(of: $0) }.map { .objectPath($0) })),
+                    (
+                        "Includes",
+                        .array(of: "o", peer.includes.compactMap { client.path(of: $0) }.map { .objectPath($0) })
+                    ),
                 ]
             )
         ]

@@ -58,7 +58,9 @@ final class Link {
         guard isOpen, let request = current else { return }
         let answer = request.perform()
         if answer == .silence {
-            timer = clock.schedule(after: timing.attTimeout) { [weak self] in self?.close(adapterReason: 0x16, peerReason: 0x13) }
+            timer = clock.schedule(after: timing.attTimeout) { [weak self] in
+                self?.close(adapterReason: 0x16, peerReason: 0x13)
+            }
             return
         }
         current = nil

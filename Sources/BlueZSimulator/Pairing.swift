@@ -158,7 +158,9 @@ final class AgentManager: BusObject {
     /// The last one counts.
     private var defaults: [String] = []
 
-    private static let capabilities = ["", "DisplayOnly", "DisplayYesNo", "KeyboardOnly", "NoInputNoOutput", "KeyboardDisplay"]
+    private static let capabilities = [
+        "", "DisplayOnly", "DisplayYesNo", "KeyboardOnly", "NoInputNoOutput", "KeyboardDisplay",
+    ]
 
     /// The agent of a client, else the default one.
     func agent(of owner: String) -> Agent? { agents[owner] ?? defaults.last.flatMap { agents[$0] } }

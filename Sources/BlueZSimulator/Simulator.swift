@@ -102,6 +102,31 @@ public final class Simulator {
         daemon?.bus.signalDelay = delay
     }
 
+    // MARK: Controllers
+
+    func unplug(_ controller: Controller) {
+        guard controller.isPlugged else { return }
+        controller.isPlugged = false
+        if let daemon, let adapter = daemon.adapter(of: controller) {
+            daemon.removeAdapter(adapter)
+        } else {
+            controller.stopRadio()
+        }
+    }
+
+    /// - Parameter name: the kernel may give it another number.
+    func plug(_ controller: Controller, as name: String?) throws(ControlFault) {
+        guard !controller.isPlugged else { throw ControlFault("adapter \(controller.name) is plugged already") }
+        if let name, name != controller.name {
+            guard name.hasPrefix("hci"), Int(name.dropFirst(3)) != nil,
+                !air.controllers.contains(where: { $0.isPlugged && $0.name == name })
+            else { throw ControlFault("'\(name)' is not a name such as hci1 that is free") }
+            controller.name = name
+        }
+        controller.isPlugged = true
+        daemon?.addAdapter(controller)
+    }
+
     // MARK: Counters
 
     /// Advertisements that were handed to bluetoothd, since the start.

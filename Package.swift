@@ -84,7 +84,7 @@ let package = Package(
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),
-        tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
+        tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),

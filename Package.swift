@@ -88,7 +88,7 @@ let package = Package(
         tests(
             "Bridge",
             ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
-        tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
+        tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),

@@ -264,7 +264,9 @@ extension Central {
     private func countConnections(on remote: RemoteAdapter) {
         guard let adapter = remote.owner as? Adapter else { return }
         let count = devicesByAddress.values.reduce(0) { count, device in
-            guard let remote = device.remote, remote.isConnected, remote.adapter === adapter.remote else { return count }
+            guard let remote = device.remote, remote.isConnected, remote.adapter === adapter.remote else {
+                return count
+            }
             return count + 1
         }
         guard count != adapter.connectionCount else { return }
@@ -295,7 +297,8 @@ extension Central {
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
             subscription.linkEnded()
-            subscription.finish(.failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
+            subscription.finish(
+                .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
         }
         // Those who wanted it once have had it; those who still wait for it go on waiting.
         if wasUp || wasIntended {

@@ -1,5 +1,5 @@
-public import Bluetooth
 internal import BlueZ
+public import Bluetooth
 public import EventLoop
 
 /// What an advertisement brought.

@@ -59,6 +59,8 @@ public final class ScanSession {
     public internal(set) var deviceCount = 0
 
     let filter: ScanFilter
+    /// A name took the pattern beyond its limit, and a person was told.
+    var hasToldOfLimit = false
     var timer: LoopTimer?
     private weak var central: Central?
 
@@ -109,7 +111,7 @@ struct ScanFilter {
         if !services.isEmpty, !services.contains(where: { advertised.contains($0) }) { return false }
         if !solicited.isEmpty, !solicited.contains(where: { asked.contains($0) }) { return false }
         guard let pattern = self.name else { return true }
-        return !name.isEmpty && pattern.matchesWhole(name)
+        return !name.isEmpty && name.withUnsafeBytes { pattern.matchesWhole($0) }
     }
 }
 

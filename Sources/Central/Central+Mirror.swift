@@ -122,6 +122,7 @@ extension Central {
             device.adapter?.queue.remove(device.address)
             link.phase = .idle
         }
+        countConnection(of: device, remote, isConnected: false)
         device.remote = device.others.popLast()
         device.adapter = device.remote?.adapter.owner as? Adapter ?? device.adapter
         device.candidateGeneration = 0

@@ -85,7 +85,9 @@ extension Central {
             guard subscription.holders.isEmpty else { continue }
             if !subscription.isActive { link.subscriptions[key] = nil }
             let characteristics = device.services.flatMap(\.characteristics)
-            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else { continue }
+            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else {
+                continue
+            }
             end(subscription, characteristic) { _ in }
         }
     }

@@ -31,7 +31,9 @@ final class Stage {
     }
 
     /// Starts all, with one controller that is on.
-    func start(file: StaticString = #filePath, line: UInt = #line, _ prepare: (FakeBlueZ) -> Void = { _ in }) async throws {
+    func start(file: StaticString = #filePath, line: UInt = #line, _ prepare: (FakeBlueZ) -> Void = { _ in })
+        async throws
+    {
         fake.addAdapter(isTold: false)
         prepare(fake)
         try await fake.takeName()

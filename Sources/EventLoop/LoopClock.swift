@@ -63,7 +63,10 @@ public final class ManualClock: LoopClock {
     public private(set) var wallNow: WallTime
     private var queue = TimerQueue()
 
-    public init(now: MonotonicTime = MonotonicTime(nanoseconds: 1_000_000_000), wallNow: WallTime = WallTime(milliseconds: 1_700_000_000_000)) {
+    public init(
+        now: MonotonicTime = MonotonicTime(nanoseconds: 1_000_000_000),
+        wallNow: WallTime = WallTime(milliseconds: 1_700_000_000_000)
+    ) {
         self.now = now
         self.wallNow = wallNow
     }

@@ -81,7 +81,7 @@ let package = Package(
         tests("Pattern", ["Pattern"]),
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
-        tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "Sandbox"]),
+        tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "JSON", "Sandbox"]),
         tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),

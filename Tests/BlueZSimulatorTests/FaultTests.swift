@@ -29,7 +29,7 @@ final class FaultTests: XCTestCase {
         XCTAssertEqual(bench.simulator.air.byID["one"]?.link == nil, false, "the kernel keeps the link for a while")
         start = bench.signals.count
         try await bench.order(#"{"op":"daemon_start"}"#)
-        try await bench.waitChange(Bench.adapter, "Powered", .bool(true), from: start)
+        try await bench.waitPowered()
         try await bench.waitAdded(Self.device, from: start)
         let stored = try await bench.objects()[Self.device]?.member("org.bluez.Device1")
         XCTAssertEqual(stored?.member("Connected"), .bool(false))

@@ -189,11 +189,8 @@ final class GATTTests: XCTestCase {
         XCTAssertEqual(failure?.name, "org.bluez.Error.InProgress")
         try await bench.call(path, Self.interface, "StopNotify")
 
-        let message = bench.message(path, Self.interface, "AcquireNotify", [Self.none])
-        var reader = try await bench.client.call(message, timeout: .seconds(5)).reader()
-        let descriptor = try XCTUnwrap(reader.takeDescriptor())
-        reader.next()
-        XCTAssertEqual(reader.uint16(), 247)
+        let (descriptor, mtu) = try await acquire(bench, path, "AcquireNotify")
+        XCTAssertEqual(mtu, 247)
         failure = await bench.failure(path, Self.interface, "StartNotify")
         XCTAssertEqual(failure?.name, "org.bluez.Error.NotPermitted")
         try await bench.order(#"{"op":"notify","device":"strap","characteristic":"180d/2a37","value":"0102"}"#)
@@ -205,9 +202,7 @@ final class GATTTests: XCTestCase {
         try await bench.waitChange(path, "NotifyAcquired", .bool(false), from: start)
 
         let command = try await bench.characteristic(Self.address, "00002a39")
-        let request = bench.message(command, Self.interface, "AcquireWrite", [Self.none])
-        let answer = try await bench.client.call(request, timeout: .seconds(5))
-        let writer = try XCTUnwrap(answer.reader().takeDescriptor())
+        let (writer, _) = try await acquire(bench, command, "AcquireWrite")
         failure = await bench.failure(command, Self.interface, "WriteValue", [.bytes([1]), Self.none])
         XCTAssertEqual(failure?.message, "Write acquired")
         XCTAssertEqual(send(writer, [UInt8(9)], 1, 0), 1)
@@ -217,6 +212,16 @@ final class GATTTests: XCTestCase {
         let log = try await bench.order(#"{"op":"log","device":"strap"}"#).arrayValue ?? []
         XCTAssertTrue(log.contains { $0["value"] == .string("09") && $0["kind"] == .string("command") })
         await bench.stop()
+    }
+
+    /// The descriptor of an acquired socket; nothing else holds it.
+    @EventLoopActor
+    private func acquire(_ bench: Bench, _ path: String, _ member: String) async throws -> (Int32, UInt16?) {
+        let message = bench.message(path, Self.interface, member, [Self.none])
+        var reader = try await bench.client.call(message, timeout: .seconds(5)).reader()
+        let descriptor = try XCTUnwrap(reader.takeDescriptor())
+        reader.next()
+        return (descriptor, reader.uint16())
     }
 
     @EventLoopActor

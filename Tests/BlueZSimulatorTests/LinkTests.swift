@@ -80,7 +80,9 @@ final class LinkTests: XCTestCase {
         try await bench.order(#"{"op":"advertise","device":"silent","on":false}"#)
         let path = Bench.device("C0:00:00:00:00:03")
         let result = Pending<DBusError?>()
-        Task { @EventLoopActor in result.succeed(await bench.failure(path, "org.bluez.Device1", "Connect")) }
+        bench.client.call(bench.message(path, "org.bluez.Device1", "Connect", []), timeout: .seconds(5)) { answer in
+            if case .failure(let error) = answer { result.succeed(error) } else { result.succeed(nil) }
+        }
         // A second call tells that the first is under way.
         let busy = await bench.failure(path, "org.bluez.Device1", "Connect")
         XCTAssertEqual(busy?.message, "Operation already in progress")

@@ -196,7 +196,7 @@ final class AttributeDatabaseTests: XCTestCase {
     }
 
     @EventLoopActor
-    func testHandlesFollowTheOrderOfAServer() throws {
+    func testHandlesFollowTheOrderOfAServer() async throws {
         let database = AttributeDatabase(try Self.twins())
         // 1800 at 1 (two characteristics), 1801 at 6 (one, with a configuration), then the included service first.
         XCTAssertEqual(database.services.map(\.uuid.topicForm), ["1800", "1801", "180f", "1802"])
@@ -212,7 +212,7 @@ final class AttributeDatabaseTests: XCTestCase {
     }
 
     @EventLoopActor
-    func testReadsAndWritesAnswerAsAPeerDoes() throws {
+    func testReadsAndWritesAnswerAsAPeerDoes() async throws {
         let database = AttributeDatabase(try Self.twins())
         let all = database.characteristics
         let (battery, first, long) = (all[all.count - 3], all[all.count - 2], all[all.count - 1])
@@ -238,7 +238,7 @@ final class AttributeDatabaseTests: XCTestCase {
     }
 
     @EventLoopActor
-    func testCountedValuesAreNumberedAndPadded() throws {
+    func testCountedValuesAreNumberedAndPadded() async throws {
         let database = AttributeDatabase(try Self.twins())
         let characteristic = database.characteristics[0]
         XCTAssertEqual(characteristic.counted(4), [0, 0, 0, 0])
@@ -246,7 +246,7 @@ final class AttributeDatabaseTests: XCTestCase {
     }
 
     @EventLoopActor
-    func testMonitorPatternsMatchTheirPlace() {
+    func testMonitorPatternsMatchTheirPlace() async {
         let structures: [UInt8] = [2, 1, 6, 5, 0xff, 0x99, 0x04, 1, 2]
         func matches(_ start: Int, _ type: UInt8, _ bytes: [UInt8]) -> Bool {
             MonitorManager.matches([.init(start: start, type: type, bytes: bytes)], structures)

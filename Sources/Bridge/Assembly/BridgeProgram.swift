@@ -13,7 +13,7 @@ extension CentralOptions {
         let interval = settings.bluetooth.scan.renewInterval
         renewInterval = interval > 0 ? .milliseconds(interval) : nil
         for device in settings.devices {
-            if let passkey = device.passkey { passkeys[device.address] = UInt32(clamping: passkey) }
+            if let passkey = device.passkey { passkeys[device.address] = passkey.value }
         }
     }
 }

@@ -125,7 +125,8 @@ final class Peripheral {
     func read(_ characteristic: PeerCharacteristic, offset: Int) -> ATTAnswer {
         guard let link else { return .unlikely }
         let answer = database.read(characteristic, offset: offset, mtu: link.mtu, isEncrypted: link.isEncrypted)
-        if answer != .silence, characteristic.attError == 0 {
+        // A long value's further parts are not counted.
+        if answer != .silence, characteristic.attError == 0, offset == 0 {
             record("read", ("characteristic", .string(characteristic.name)))
         }
         return answer

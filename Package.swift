@@ -64,7 +64,9 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "EventLoop"],
+            dependencies: [
+                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
+            ],
             swiftSettings: settings),
 
         // Tests, from the inside out
@@ -79,11 +81,13 @@ let package = Package(
         tests("Pattern", ["Pattern"]),
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
-        tests("Central", ["Central", "BlueZ", "Bluetooth", "EventLoop", "BlueZSimulator", "Sandbox"]),
+        tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "JSON", "Sandbox"]),
         tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
-        tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),
+        tests(
+            "Bridge",
+            ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),

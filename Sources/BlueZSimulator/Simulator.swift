@@ -50,6 +50,11 @@ public final class Simulator {
         air.begin()
     }
 
+    /// The same for a bus given by its address; nil: the system bus as libdbus finds it.
+    public func start(onBus address: String?, control socketPath: String? = nil) async throws {
+        try await start(on: address.map { .address($0) } ?? .system, control: socketPath)
+    }
+
     /// Takes everything down in order.
     public func stop() async {
         air.end()

@@ -64,9 +64,7 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: [
-                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
-            ],
+            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "EventLoop"],
             swiftSettings: settings),
 
         // Tests, from the inside out

@@ -197,8 +197,8 @@ final class Bench {
         _ what: String, from start: Int = 0, within timeout: Duration = .seconds(10),
         where condition: @escaping @EventLoopActor (Signal) -> Bool
     ) async throws -> Signal {
-        try await monitor.wait(what, within: timeout) { [self] in signals.dropFirst(start).contains(where: condition) }
-        return try XCTUnwrap(signals.dropFirst(start).first(where: condition))
+        try await monitor.wait(what, within: timeout) { [self] in signals.dropFirst(start).contains { condition($0) } }
+        return try XCTUnwrap(signals.dropFirst(start).first { condition($0) })
     }
 
     @discardableResult

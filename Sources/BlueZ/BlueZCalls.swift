@@ -1,0 +1,165 @@
+internal import DBus
+internal import EventLoop
+
+/// Calls of org.bluez. Each has a deadline, and each completion is called once: with the reply, the refusal, or the loss
+/// of the bus.
+extension BlueZClient {
+    public typealias Completion<Value> = @EventLoopActor (Result<Value, BlueZError>) -> Void
+
+    private static let brief = Duration.seconds(10)
+    /// BlueZ itself gives up an ATT request after 30 s.
+    private static let attribute = Duration.seconds(40)
+
+    func call(
+        _ object: RemoteObject, _ interface: String, _ member: String, timeout: Duration,
+        write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
+    ) {
+        if object.isGone {
+            return completion(.failure(BlueZError(kind: .doesNotExist, name: nil, message: "the object is gone")))
+        }
+        call(path: object.path, interface, member, timeout: timeout, write: write, then: completion)
+    }
+
+    func call(
+        path: String, _ interface: String, _ member: String, timeout: Duration,
+        write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
+    ) {
+        guard let connection else {
+            return completion(.failure(BlueZError(kind: .busLost, name: nil, message: "the bus is not connected")))
+        }
+        let message = DBusMessage(call: Self.name, path: path, interface: interface, member: member)
+        var writer = message.writer()
+        write(&writer)
+        connection.call(message, timeout: timeout) { completion($0.mapError { BlueZError($0) }) }
+    }
+
+    private func done(_ completion: @escaping Completion<Void>) -> Completion<DBusMessage> {
+        { completion($0.map { _ in () }) }
+    }
+
+    // MARK: Adapter1
+
+    /// SetDiscoveryFilter: Low Energy, every advertisement. Source: BlueZ org.bluez.Adapter(5).
+    public func setDiscoveryFilter(on adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
+        call(
+            adapter, "org.bluez.Adapter1", "SetDiscoveryFilter", timeout: Self.brief,
+            write: { $0.appendOptions([("Transport", .string("le")), ("DuplicateData", .bool(true))]) }, then: done(completion))
+    }
+
+    public func startDiscovery(on adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
+        call(adapter, "org.bluez.Adapter1", "StartDiscovery", timeout: Self.brief, then: done(completion))
+    }
+
+    public func stopDiscovery(on adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
+        call(adapter, "org.bluez.Adapter1", "StopDiscovery", timeout: Self.brief, then: done(completion))
+    }
+
+    /// RemoveDevice, with its bond.
+    public func remove(_ device: RemoteDevice, _ completion: @escaping Completion<Void>) {
+        call(
+            device.adapter, "org.bluez.Adapter1", "RemoveDevice", timeout: Self.brief,
+            write: { $0.append(objectPath: device.path) }, then: done(completion))
+    }
+
+    // MARK: Device1
+
+    public func connect(_ device: RemoteDevice, timeout: Duration, _ completion: @escaping Completion<Void>) {
+        call(device, "org.bluez.Device1", "Connect", timeout: timeout, then: done(completion))
+    }
+
+    /// Also cancels a Connect under way.
+    public func disconnect(_ device: RemoteDevice, _ completion: @escaping Completion<Void>) {
+        call(device, "org.bluez.Device1", "Disconnect", timeout: Self.brief, then: done(completion))
+    }
+
+    public func pair(_ device: RemoteDevice, timeout: Duration, _ completion: @escaping Completion<Void>) {
+        call(device, "org.bluez.Device1", "Pair", timeout: timeout, then: done(completion))
+    }
+
+    public func cancelPairing(_ device: RemoteDevice, _ completion: @escaping Completion<Void>) {
+        call(device, "org.bluez.Device1", "CancelPairing", timeout: Self.brief, then: done(completion))
+    }
+
+    // MARK: GATT
+
+    public func read(
+        _ characteristic: RemoteCharacteristic, offset: UInt16, _ completion: @escaping Completion<[UInt8]>
+    ) {
+        read(characteristic, "org.bluez.GattCharacteristic1", offset, completion)
+    }
+
+    public func read(_ descriptor: RemoteDescriptor, offset: UInt16, _ completion: @escaping Completion<[UInt8]>) {
+        read(descriptor, "org.bluez.GattDescriptor1", offset, completion)
+    }
+
+    private func read(
+        _ object: RemoteObject, _ interface: String, _ offset: UInt16, _ completion: @escaping Completion<[UInt8]>
+    ) {
+        let options: [(String, DBusValue)] = offset == 0 ? [] : [("offset", .uint16(offset))]
+        call(object, interface, "ReadValue", timeout: Self.attribute, write: { $0.appendOptions(options) }) { result in
+            completion(
+                result.flatMap { reply in
+                    if let value = reply.reader().withByteArray({ Array($0) }) { return .success(value) }
+                    return .failure(
+                        BlueZError(kind: .failed, name: nil, message: "BlueZ answered ReadValue without a value"))
+                })
+        }
+    }
+
+    public func write(
+        _ value: [UInt8], to characteristic: RemoteCharacteristic, isCommand: Bool, offset: UInt16,
+        _ completion: @escaping Completion<Void>
+    ) {
+        var options: [(String, DBusValue)] = [("type", .string(isCommand ? "command" : "request"))]
+        if offset > 0 { options.append(("offset", .uint16(offset))) }
+        write(value, options, to: characteristic, "org.bluez.GattCharacteristic1", completion)
+    }
+
+    public func write(
+        _ value: [UInt8], to descriptor: RemoteDescriptor, offset: UInt16, _ completion: @escaping Completion<Void>
+    ) {
+        let options: [(String, DBusValue)] = offset == 0 ? [] : [("offset", .uint16(offset))]
+        write(value, options, to: descriptor, "org.bluez.GattDescriptor1", completion)
+    }
+
+    private func write(
+        _ value: [UInt8], _ options: [(String, DBusValue)], to object: RemoteObject, _ interface: String,
+        _ completion: @escaping Completion<Void>
+    ) {
+        call(
+            object, interface, "WriteValue", timeout: Self.attribute,
+            write: {
+                $0.append(bytes: value)
+                $0.appendOptions(options)
+            }, then: done(completion))
+    }
+
+    public func startNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
+        call(
+            characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute, then: done(completion))
+    }
+
+    public func stopNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
+        call(
+            characteristic, "org.bluez.GattCharacteristic1", "StopNotify", timeout: Self.attribute, then: done(completion))
+    }
+
+    /// The reply is a socket and the MTU, `hq`.
+    public func acquireNotify(
+        _ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<NotifySocket>
+    ) {
+        call(
+            characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
+            write: { $0.appendOptions([]) }
+        ) { result in
+            completion(
+                result.flatMap { reply in
+                    if let descriptor = reply.reader().takeDescriptor() {
+                        return .success(NotifySocket(descriptor: descriptor))
+                    }
+                    return .failure(
+                        BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireNotify without a socket"))
+                })
+        }
+    }
+}

@@ -1,0 +1,267 @@
+internal import BlueZ
+public import Bluetooth
+internal import EventLoop
+
+extension Central {
+    /// Subscribes to notifications or indications, as the characteristic has them. It is kept over reconnects until the
+    /// last holder lets go.
+    /// Source: BlueZ org.bluez.GattCharacteristic(5), AcquireNotify and StartNotify.
+    /// - Throws: ``CentralError``: `not_connected`, `not_supported`, `not_permitted`, `att_error`, `timeout`.
+    public func subscribe(
+        _ characteristic: GATTCharacteristic, holder: HolderID, timeout: Duration? = nil
+    ) async throws(CentralError) {
+        guard let device = characteristic.device, device.isConnected, let service = characteristic.service else {
+            throw CentralError(.notConnected, "the connection that this characteristic belongs to ended")
+        }
+        let subject = "subscribing to \(characteristic.text) of \(device.address)"
+        guard !characteristic.properties.isDisjoint(with: [.notify, .indicate]) else {
+            throw CentralError(.notSupported, "\(subject): it has neither the property notify nor indicate")
+        }
+        let link = link(of: device)
+        let subscription = characteristic.subscription ?? find(characteristic, service, link)
+        subscription.holders.insert(holder)
+        characteristic.subscription = subscription
+        if subscription.isActive { return }
+        let pending = Pending<Void>()
+        subscription.waiters.append(pending)
+        resume(subscription, of: device)
+        do {
+            try await pending.value(timeout: timeout ?? options.callTimeout, clock: clock)
+        } catch let error as CentralError {
+            subscription.holders.remove(holder)
+            throw error
+        } catch {
+            subscription.holders.remove(holder)
+            subscription.waiters.removeAll { $0 === pending }
+            throw CentralError(.timeout, "\(subject): \(error)")
+        }
+    }
+
+    private func find(_ characteristic: GATTCharacteristic, _ service: GATTService, _ link: Link) -> Subscription {
+        // The key a person would write, so that a configured and a commanded subscription are one.
+        let key = SubscriptionKey(
+            service: AttributeSelector(parsing: service.key) ?? AttributeSelector(uuid: service.uuid),
+            characteristic: AttributeSelector(parsing: characteristic.key)
+                ?? AttributeSelector(uuid: characteristic.uuid))
+        let subscription = link.subscriptions[key] ?? Subscription(key: key)
+        link.subscriptions[key] = subscription
+        return subscription
+    }
+
+    /// Lets go; the notifications end where nobody else wants them.
+    public func unsubscribe(_ characteristic: GATTCharacteristic, holder: HolderID) async throws(CentralError) {
+        guard let subscription = characteristic.subscription else { return }
+        subscription.holders.remove(holder)
+        guard subscription.holders.isEmpty, let device = characteristic.device, let link = device.link else { return }
+        link.subscriptions[subscription.key] = nil
+        let pending = Pending<Void>()
+        end(subscription, characteristic) { pending.finish($0.mapError { $0 }) }
+        do {
+            try await pending.value(timeout: options.callTimeout, clock: clock)
+        } catch let error as BlueZError where error.kind == .notConnected || error.kind == .doesNotExist {
+            return
+        } catch let error as BlueZError {
+            throw CentralError(error, .gatt, "unsubscribing from \(characteristic.text) of \(device.address)")
+        } catch {
+            throw CentralError(.timeout, "unsubscribing from \(characteristic.text) of \(device.address): \(error)")
+        }
+    }
+
+    /// Wants notifications at each connection of a device, now or later.
+    public func wantSubscription(
+        _ address: BluetoothAddress, service: AttributeSelector, characteristic: AttributeSelector, holder: HolderID
+    ) {
+        let device = deviceOrNew(address)
+        let link = link(of: device)
+        let key = SubscriptionKey(service: service, characteristic: characteristic)
+        let subscription = link.subscriptions[key] ?? Subscription(key: key)
+        subscription.holders.insert(holder)
+        link.subscriptions[key] = subscription
+        if link.phase == .up { resume(subscription, of: device) }
+    }
+
+    func dropSubscriptions(of holder: HolderID, _ device: Device, _ link: Link) {
+        for (key, subscription) in link.subscriptions where subscription.holders.contains(holder) {
+            subscription.holders.remove(holder)
+            guard subscription.holders.isEmpty else { continue }
+            link.subscriptions[key] = nil
+            let characteristics = device.services.flatMap(\.characteristics)
+            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else { continue }
+            end(subscription, characteristic) { _ in }
+        }
+    }
+
+    // MARK: Starting
+
+    /// Starts what is wanted and does not run, on a link that is up.
+    func resume(_ subscription: Subscription, of device: Device) {
+        guard case .idle = subscription.state, !subscription.holders.isEmpty else { return }
+        let characteristic: GATTCharacteristic
+        do throws(CentralError) {
+            characteristic = try self.characteristic(
+                device.address, service: subscription.key.service, characteristic: subscription.key.characteristic)
+        } catch {
+            warn(.warning, "subscribe_failed", error.message, device.address)
+            return subscription.finish(.failure(error))
+        }
+        characteristic.subscription = subscription
+        guard let remote = characteristic.remote else {
+            subscription.state = .battery
+            return subscription.finish(.success(()))
+        }
+        subscription.state = .starting
+        guard characteristic.properties.contains(.notify) else {
+            return startSignals(subscription, characteristic, remote)
+        }
+        bluez.acquireNotify(remote) { [weak self, weak characteristic] result in
+            guard let self, let characteristic else { return }
+            acquired(result, subscription, characteristic, remote)
+        }
+    }
+
+    private func acquired(
+        _ result: Result<NotifySocket, BlueZError>, _ subscription: Subscription, _ characteristic: GATTCharacteristic,
+        _ remote: RemoteCharacteristic
+    ) {
+        guard case .starting = subscription.state, characteristic.device?.isConnected == true else {
+            if case .success(let socket) = result { socket.close() }
+            return
+        }
+        switch result {
+        case .success(let socket):
+            let isWatched = socket.start { [weak self, weak characteristic] event in
+                guard let self, let characteristic else { return }
+                switch event {
+                case .value(let value): deliver(value, of: characteristic, .notify)
+                case .end: socketEnded(subscription, characteristic)
+                }
+            }
+            guard isWatched else {
+                socket.close()
+                return startSignals(subscription, characteristic, remote)
+            }
+            subscription.state = .socket(socket)
+            started(subscription, characteristic)
+        case .failure(let error) where error.kind == .notConnected || error.kind == .busLost:
+            failed(error, subscription, characteristic)
+        case .failure: startSignals(subscription, characteristic, remote)
+        }
+    }
+
+    private func startSignals(
+        _ subscription: Subscription, _ characteristic: GATTCharacteristic, _ remote: RemoteCharacteristic
+    ) {
+        // From here on: the first values may come before the reply.
+        subscription.takesSignals = true
+        subscription.subject = characteristic
+        remote.valueHandler = subscription
+        bluez.startNotify(remote) { [weak self, weak characteristic] result in
+            guard let self, let characteristic, case .starting = subscription.state else { return }
+            switch result {
+            case .success:
+                subscription.state = .signals
+                started(subscription, characteristic)
+            case .failure(let error):
+                // BlueZ gives each client one session; where ours still stands, it is what was asked for.
+                if error.kind == .inProgress, remote.isNotifying {
+                    subscription.state = .signals
+                    return started(subscription, characteristic)
+                }
+                subscription.takesSignals = false
+                failed(error, subscription, characteristic)
+            }
+        }
+    }
+
+    private func started(_ subscription: Subscription, _ characteristic: GATTCharacteristic) {
+        subscription.failures = 0
+        subscription.finish(.success(()))
+        if subscription.holders.isEmpty { end(subscription, characteristic) { _ in } }
+    }
+
+    private func failed(_ error: BlueZError, _ subscription: Subscription, _ characteristic: GATTCharacteristic) {
+        subscription.state = .idle
+        subscription.failures += 1
+        let address = characteristic.device?.address
+        let subject = "subscribing to \(characteristic.text) of \(address.map(\.description) ?? "a device")"
+        let failure = CentralError(error, .gatt, subject)
+        if subscription.waiters.isEmpty { warn(.warning, "subscribe_failed", failure.message, address) }
+        subscription.finish(.failure(failure))
+        guard !subscription.holders.isEmpty, subscription.failures < 6 else { return }
+        switch error.kind {
+        case .notConnected, .busLost, .notSupported, .notPermitted, .doesNotExist: return
+        default: restart(subscription, characteristic, after: .seconds(1 << subscription.failures))
+        }
+    }
+
+    private func restart(
+        _ subscription: Subscription, _ characteristic: GATTCharacteristic, after pause: Duration
+    ) {
+        subscription.timer?.cancel()
+        subscription.timer = clock.schedule(after: pause) { [weak self, weak characteristic] in
+            guard let self, let device = characteristic?.device, device.link?.phase == .up else { return }
+            resume(subscription, of: device)
+        }
+    }
+
+    // MARK: Ending
+
+    /// BlueZ closed the socket: the link ends, or the service changed. Where the link stays, it is asked for again.
+    private func socketEnded(_ subscription: Subscription, _ characteristic: GATTCharacteristic) {
+        guard case .socket(let socket) = subscription.state else { return }
+        socket.close()
+        subscription.state = .idle
+        restart(subscription, characteristic, after: .milliseconds(500))
+    }
+
+    /// Somebody, or BlueZ, ended the notifications that come as signals.
+    func notifyingChanged(of characteristic: GATTCharacteristic) {
+        guard let subscription = characteristic.subscription, case .signals = subscription.state,
+            characteristic.remote?.isNotifying == false, characteristic.device?.link?.phase == .up
+        else { return }
+        subscription.state = .idle
+        subscription.takesSignals = false
+        restart(subscription, characteristic, after: .milliseconds(500))
+    }
+
+    private func end(
+        _ subscription: Subscription, _ characteristic: GATTCharacteristic,
+        _ done: @escaping @EventLoopActor (Result<Void, BlueZError>) -> Void
+    ) {
+        subscription.timer?.cancel()
+        switch subscription.state {
+        case .socket(let socket):
+            // Closing it is how BlueZ is told.
+            socket.close()
+            subscription.state = .idle
+        case .signals:
+            subscription.state = .stopping
+            subscription.takesSignals = false
+            if characteristic.subscription === subscription { characteristic.subscription = nil }
+            guard let remote = characteristic.remote else { break }
+            return bluez.stopNotify(remote) { result in
+                subscription.state = .idle
+                done(result)
+            }
+        case .starting:
+            // Its own reply ends it: there is no holder any more.
+            return done(.success(()))
+        case .battery: subscription.state = .idle
+        case .idle, .stopping: break
+        }
+        if characteristic.subscription === subscription { characteristic.subscription = nil }
+        done(.success(()))
+    }
+}
+
+extension Subscription: CharacteristicValueHandler {
+    func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer) {
+        guard let subject else { return }
+        subject.central?.signalled(value, of: subject)
+    }
+
+    func characteristicDidChangeNotifying(_ characteristic: RemoteCharacteristic) {
+        guard let subject else { return }
+        subject.central?.notifyingChanged(of: subject)
+    }
+}

@@ -1,0 +1,141 @@
+internal import BlueZ
+internal import Bluetooth
+internal import EventLoop
+
+/// The connection session of one device: who wants it, how far it is, and what waits for it.
+@EventLoopActor
+final class Link {
+    enum Phase {
+        /// Nothing is under way and no link is up.
+        case idle
+        /// Wanted, but there is no device object or no powered controller yet.
+        case sought
+        case queued
+        case connecting
+        /// The link is up, the GATT tree is not complete.
+        case resolving
+        case up
+        case disconnecting
+        /// Between two attempts.
+        case pausing
+    }
+
+    struct Waiter {
+        let holder: HolderID
+        let pending: Pending<Void>
+    }
+
+    var phase = Phase.idle
+    var holders: [HolderID: ConnectPolicy] = [:]
+    var selector: AdapterSelector?
+    var waiters: [Waiter] = []
+    /// Waits for the link to go down.
+    var endings: [Pending<Void>] = []
+    var subscriptions: [SubscriptionKey: Subscription] = [:]
+    /// We called Connect for the link that is up: then it is ours to end.
+    var isOurs = false
+    /// Raised with each attempt and each end, so that late replies are known as such.
+    var generation = 0
+    var timer: LoopTimer?
+    var pause: RetryPause
+    var failedAt: MonotonicTime?
+    var isSeeking = false
+    private var calls: [Int: (CentralError) -> Void] = [:]
+    private var nextCall = 0
+
+    init(seed: UInt64) {
+        pause = RetryPause(seed: seed)
+    }
+
+    var isWanted: Bool { !holders.isEmpty }
+    var isLinked: Bool { phase == .resolving || phase == .up || phase == .disconnecting }
+
+    /// Remembers a call that is to fail at once where the link ends.
+    func begin(_ fail: @escaping (CentralError) -> Void) -> Int {
+        nextCall += 1
+        calls[nextCall] = fail
+        return nextCall
+    }
+
+    func end(_ call: Int) {
+        calls[call] = nil
+    }
+
+    func failCalls(_ error: CentralError) {
+        let failing = calls
+        calls.removeAll()
+        for fail in failing.values { fail(error) }
+    }
+
+    func finishWaiters(_ result: Result<Void, any Error>, of holder: HolderID? = nil) {
+        let finished = waiters.filter { holder == nil || $0.holder == holder }
+        waiters.removeAll { holder == nil || $0.holder == holder }
+        for waiter in finished { waiter.pending.finish(result) }
+    }
+
+    func finishEndings() {
+        let finished = endings
+        endings.removeAll()
+        for ending in finished { ending.succeed(()) }
+    }
+}
+
+/// Which characteristic is subscribed, over all connections of a device.
+struct SubscriptionKey: Hashable {
+    let service: AttributeSelector
+    let characteristic: AttributeSelector
+}
+
+/// The notifications of one characteristic: wanted over reconnects, running on one link.
+@EventLoopActor
+final class Subscription {
+    enum State {
+        case idle
+        case starting
+        /// `Value` signals.
+        case signals
+        /// A socket from AcquireNotify.
+        case socket(NotifySocket)
+        /// Battery1, which needs no call.
+        case battery
+        case stopping
+    }
+
+    let key: SubscriptionKey
+    var holders: Set<HolderID> = []
+    var state = State.idle
+    /// Values that come while it starts belong to it, unless a socket is asked for.
+    var takesSignals = false
+    /// What it runs on.
+    weak var subject: GATTCharacteristic?
+    var waiters: [Pending<Void>] = []
+    var failures = 0
+    var timer: LoopTimer?
+
+    init(key: SubscriptionKey) {
+        self.key = key
+    }
+
+    var isActive: Bool {
+        switch state {
+        case .signals, .socket, .battery: true
+        case .idle, .starting, .stopping: false
+        }
+    }
+
+    func finish(_ result: Result<Void, any Error>) {
+        let finished = waiters
+        waiters.removeAll()
+        for waiter in finished { waiter.finish(result) }
+    }
+
+    /// The link is gone: nothing has to be told to BlueZ.
+    func linkEnded() {
+        if case .socket(let socket) = state { socket.close() }
+        state = .idle
+        takesSignals = false
+        failures = 0
+        timer?.cancel()
+        timer = nil
+    }
+}

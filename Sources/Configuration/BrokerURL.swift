@@ -123,17 +123,3 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
         return "\(isTLS ? "mqtts" : "mqtt")://\(shownHost):\(port)"
     }
 }
-
-extension StringProtocol {
-    /// The first place of a short text, without Foundation.
-    fileprivate func firstRange(of other: String) -> Range<Index>? {
-        var index = startIndex
-        while index < endIndex {
-            if self[index...].hasPrefix(other) {
-                return index..<self.index(index, offsetBy: other.count)
-            }
-            index = self.index(after: index)
-        }
-        return nil
-    }
-}

@@ -1,0 +1,388 @@
+internal import CMosquitto
+internal import EventLoop
+internal import Glibc
+
+/// What a connection tells its client.
+@EventLoopActor
+protocol ConnectionDelegate: AnyObject {
+    func connectionOpened(_ connection: Connection, _ info: ConnectInfo)
+    /// The connection is closed; it says nothing after this. A nil fault is an end that we asked for.
+    func connectionEnded(_ connection: Connection, _ fault: MQTTFault?)
+    func connection(_ connection: Connection, received message: MQTTReceived)
+    func connection(_ connection: Connection, acknowledged token: PublishToken, reason: UInt8)
+    func connection(_ connection: Connection, answeredSubscription packet: Int32, granted: [UInt8])
+}
+
+/// A socket to the broker, on the loop: moves bytes, and turns libmosquitto's callbacks into the delegate's calls.
+///
+/// Callbacks run inside of a call to libmosquitto, which then holds locks and goes on with its instance afterwards.
+/// There, publishing only queues, and the end of the connection waits until the call has returned.
+@EventLoopActor
+final class Connection {
+    let instance: Instance
+    let settings: MQTTSettings
+    private weak var delegate: (any ConnectionDelegate)?
+    private var registration: IORegistration?
+
+    private(set) var info: ConnectInfo?
+    private(set) var pending = SizeQueue()
+    private(set) var tokens = TokenQueue()
+
+    private var depth = 0
+    private var isReading = false
+    private var callbacks = 0
+    private var fault: MQTTFault?
+    /// errno as libmosquitto left it when it gave the connection up.
+    private var brokenBy: Int32 = 0
+    private var isClosed = false
+    private var isDisconnecting = false
+    private var canCork = false
+    /// Tokens whose QoS the broker does not offer: done once they are written.
+    private var unacknowledgeable: [PublishToken] = []
+
+    // For FlushQueue.
+    var isDirty = false
+    private var packetsSinceFlush = 0
+    private var bytesSinceFlush = 0
+    private var isBlocked = false
+
+    var isOpen: Bool { info != nil && !isClosed && !isDisconnecting }
+    var hasOutput: Bool { !isClosed && mosquitto_want_write(instance.pointer) }
+
+    init(_ instance: Instance, delegate: any ConnectionDelegate) {
+        self.instance = instance
+        self.delegate = delegate
+        settings = instance.settings
+    }
+
+    /// Watches the socket that the worker has connected, and sends the CONNECT packet.
+    func attach() {
+        let socket = mosquitto_socket(instance.pointer)
+        setCallbacks()
+        instance.connection = self
+        _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+        canCork = settings.unixSocketPath == nil
+        do {
+            registration = try EventLoop.shared.register(socket, [.read, .readHangUp]) { events in self.ready(events) }
+        } catch {
+            return end(MQTTFault(.unreachable, "the socket to \(settings.endpoint) cannot be watched: \(error)"))
+        }
+        write()
+    }
+
+    // MARK: Events
+
+    private func ready(_ events: IOEvents) {
+        guard !isClosed, delegate != nil else { return close() }
+        if events.contains(.write) {
+            isBlocked = false
+            write()
+            // During TLS's handshake a wish to write is met by the reading call.
+            if info == nil, settings.tls != nil { read() }
+        }
+        if !events.isDisjoint(with: [.read, .hangUp, .error, .readHangUp]) { read() }
+        // A failed handshake may leave the socket open, and reported for ever.
+        if !isClosed, info == nil, !events.isDisjoint(with: [.hangUp, .error, .readHangUp]) {
+            end(instance.tlsFault() ?? MQTTFault(.unreachable, "\(settings.endpoint) closed the connection at once"))
+        }
+    }
+
+    private func read() {
+        // libmosquitto reads one packet at a time: go on for as long as packets come, but let others have their turn.
+        for _ in 0..<32 where !isClosed {
+            let before = callbacks
+            call {
+                isReading = true
+                defer { isReading = false }
+                return mosquitto_loop_read(instance.pointer, 1)
+            }
+            if callbacks == before { break }
+        }
+        if !isClosed { flush() }
+    }
+
+    private func write() {
+        packetsSinceFlush = 0
+        bytesSinceFlush = 0
+        call { mosquitto_loop_write(instance.pointer, 1) }
+        guard !isClosed else { return }
+        isBlocked = mosquitto_want_write(instance.pointer)
+        registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
+        if !isBlocked {
+            pending.removeAll()
+            finishUnacknowledgeable()
+        }
+    }
+
+    /// Writes what is queued. Several packets leave in as few segments as they fit in.
+    func flush() {
+        guard !isClosed, depth == 0, !isBlocked, mosquitto_want_write(instance.pointer) else { return }
+        guard canCork, packetsSinceFlush > 1 else { return write() }
+        let socket = mosquitto_socket(instance.pointer)
+        cmosquitto_cork(socket, 1)
+        write()
+        if !isClosed { cmosquitto_cork(socket, 0) }
+    }
+
+    /// Keeps the connection alive, or finds it dead. Source: `mosquitto_loop_misc`.
+    func tick() {
+        guard !isClosed else { return }
+        call { mosquitto_loop_misc(instance.pointer) }
+        flush()
+    }
+
+    /// One call that may call back, and what follows from it.
+    private func call(_ body: () -> Int32) {
+        depth += 1
+        brokenBy = 0
+        let status = body()
+        depth -= 1
+        if status != 0, fault == nil, !isDisconnecting { fault = ended(status) }
+        let isOver = status != 0 || fault != nil || mosquitto_socket(instance.pointer) < 0
+        if depth == 0, !isClosed, isOver { end(fault) }
+    }
+
+    private func ended(_ status: Int32) -> MQTTFault {
+        let endpoint = settings.endpoint
+        if let tls = instance.tlsFault() { return tls }
+        switch mosq_err_t(status) {
+        case MOSQ_ERR_CONN_LOST, MOSQ_ERR_NO_CONN, MOSQ_ERR_ERRNO, MOSQ_ERR_TLS:
+            let isTold = status == Int32(MOSQ_ERR_ERRNO.rawValue) && settings.tls == nil
+            let why = isTold && brokenBy != 0 ? ": \(Instance.systemWords(brokenBy))" : ""
+            let hint = info == nil && settings.tls != nil ? "; it may want a certificate of ours (mqtt.tls)" : ""
+            let before = info == nil ? " before it had answered" : ""
+            return MQTTFault(.unreachable, "the broker at \(endpoint) closed the connection\(before)\(why)\(hint)")
+        case MOSQ_ERR_KEEPALIVE:
+            return MQTTFault(.unreachable, "the broker at \(endpoint) is silent")
+        case MOSQ_ERR_PROTOCOL, MOSQ_ERR_MALFORMED_PACKET, MOSQ_ERR_MALFORMED_UTF8, MOSQ_ERR_OVERSIZE_PACKET:
+            return MQTTFault(.protocolError, "\(endpoint) sent what MQTT does not allow (\(Instance.words(status)))")
+        default:
+            return MQTTFault(.unreachable, "the connection to \(endpoint) failed: \(Instance.words(status))")
+        }
+    }
+
+    /// Closes and tells the delegate, once.
+    func end(_ fault: MQTTFault?) {
+        guard !isClosed else { return }
+        close()
+        delegate?.connectionEnded(self, fault)
+    }
+
+    /// Closes without a word. The broker publishes our will.
+    func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        registration?.cancel()
+        registration = nil
+        instance.connection = nil
+    }
+
+    /// Everything that was not acknowledged.
+    func takeLostTokens() -> [PublishToken] {
+        defer { unacknowledgeable = [] }
+        return tokens.removeAll() + unacknowledgeable
+    }
+
+    // MARK: Calls
+
+    /// Queues one message; it leaves with the end of this batch of events. Source: `mosquitto_publish_v5`.
+    func publish(
+        topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer, qos: QoS, retain: Bool,
+        properties: OpaquePointer?, size: Int, token: PublishToken
+    ) -> Int32 {
+        guard let length = Int32(exactly: payload.count) else { return Int32(MOSQ_ERR_PAYLOAD_SIZE.rawValue) }
+        let allowed = min(qos.rawValue, info?.maximumQoS ?? 0)
+        var packet: Int32 = 0
+        let status = mosquitto_publish_v5(
+            instance.pointer, &packet, topic, length, payload.baseAddress, Int32(allowed), retain, properties)
+        guard status == 0 else { return status }
+        if allowed == 0 { pending.append(size) }
+        if allowed > 0 {
+            tokens.append(packet: UInt16(truncatingIfNeeded: packet), token: token.number, size: size)
+        } else if qos == .atLeastOnce {
+            unacknowledgeable.append(token)
+        }
+        packetsSinceFlush += 1
+        bytesSinceFlush += size
+        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else { FlushQueue.shared.add(self) }
+        return 0
+    }
+
+    /// The packet's identifier, or nil where libmosquitto refuses. Source: `mosquitto_subscribe_v5`.
+    func subscribe(_ filter: String, _ options: SubscribeOptions) -> Int32? {
+        var packet: Int32 = 0
+        var flags: UInt32 = 0
+        if options.noLocal { flags |= MQTT_SUB_OPT_NO_LOCAL.rawValue }
+        if options.retainAsPublished { flags |= MQTT_SUB_OPT_RETAIN_AS_PUBLISHED.rawValue }
+        let status = mosquitto_subscribe_v5(
+            instance.pointer, &packet, filter, Int32(options.qos.rawValue), Int32(flags), nil)
+        FlushQueue.shared.add(self)
+        return status == 0 ? packet : nil
+    }
+
+    func unsubscribe(_ filter: String) {
+        mosquitto_unsubscribe(instance.pointer, nil, filter)
+        FlushQueue.shared.add(self)
+    }
+
+    /// Sends DISCONNECT behind what is queued: the broker drops our will. Source: `mosquitto_disconnect_v5`.
+    func disconnect() {
+        guard !isClosed, !isDisconnecting else { return }
+        isDisconnecting = true
+        mosquitto_disconnect_v5(instance.pointer, 0, nil)
+        flush()
+    }
+
+    private func finishUnacknowledgeable() {
+        guard !unacknowledgeable.isEmpty else { return }
+        let done = unacknowledgeable
+        unacknowledgeable = []
+        for token in done { delegate?.connection(self, acknowledged: token, reason: 0) }
+    }
+
+    // MARK: Callbacks
+
+    private func setCallbacks() {
+        let client = instance.pointer
+        mosquitto_connect_v5_callback_set(client) { _, context, code, flags, properties in
+            Connection.with(context) { $0.answered(code: code, flags: flags, properties) }
+        }
+        mosquitto_disconnect_v5_callback_set(client) { _, context, status, _ in
+            let number = errno
+            Connection.with(context) {
+                $0.brokenBy = number
+                $0.disconnected(status)
+            }
+        }
+        mosquitto_publish_v5_callback_set(client) { _, context, packet, reason, _ in
+            Connection.with(context) { $0.published(packet, reason: reason) }
+        }
+        mosquitto_message_v5_callback_set(client) { _, context, message, properties in
+            Connection.with(context) { $0.received(message, properties) }
+        }
+        mosquitto_subscribe_v5_callback_set(client) { _, context, packet, count, granted, _ in
+            let codes = UnsafeBufferPointer(start: granted, count: granted == nil ? 0 : Int(max(count, 0)))
+            let granted = codes.map { UInt8(clamping: $0) }
+            Connection.with(context) {
+                $0.callbacks &+= 1
+                $0.delegate?.connection($0, answeredSubscription: packet, granted: granted)
+            }
+        }
+    }
+
+    private nonisolated static func with(
+        _ context: UnsafeMutableRawPointer?, _ body: @EventLoopActor (Connection) -> Void
+    ) {
+        guard let context else { return }
+        let instance = Unmanaged<Instance>.fromOpaque(context).takeUnretainedValue()
+        guard let connection = instance.connection else { return }
+        EventLoopActor.assumeIsolated { body(connection) }
+    }
+
+    private func answered(code: Int32, flags: Int32, _ properties: OpaquePointer?) {
+        callbacks &+= 1
+        let code = UInt8(clamping: code)
+        guard code == 0 else {
+            let said = PublishProperties.string(properties, MQTT_PROP_REASON_STRING)
+            fault =
+                settings.version == .v5
+                ? Answer.refusal5(code, said: said, clientID: settings.clientID)
+                : Answer.refusal311(code, clientID: settings.clientID)
+            return
+        }
+        instance.stopLogging()
+        var info = ConnectInfo()
+        info.sessionPresent = flags & 1 != 0
+        if let value = PublishProperties.int16(properties, MQTT_PROP_RECEIVE_MAXIMUM) { info.receiveMaximum = value }
+        if let value = PublishProperties.int32(properties, MQTT_PROP_MAXIMUM_PACKET_SIZE) {
+            info.maximumPacketSize = value
+        }
+        if let value = PublishProperties.byte(properties, MQTT_PROP_MAXIMUM_QOS) { info.maximumQoS = value }
+        if let value = PublishProperties.byte(properties, MQTT_PROP_RETAIN_AVAILABLE) {
+            info.retainAvailable = value != 0
+        }
+        info.serverKeepAlive = PublishProperties.int16(properties, MQTT_PROP_SERVER_KEEP_ALIVE)
+        self.info = info
+        delegate?.connectionOpened(self, info)
+    }
+
+    /// libmosquitto has closed the socket. The watch ends at once, before its number is given to another file.
+    private func disconnected(_ status: Int32) {
+        callbacks &+= 1
+        registration?.cancel()
+        registration = nil
+        if fault == nil, !isDisconnecting, let code = UInt8(exactly: status), code >= 0x80 || code == 0 {
+            fault = Answer.disconnect(code, clientID: settings.clientID)
+        }
+    }
+
+    private func published(_ packet: Int32, reason: Int32) {
+        // While libmosquitto writes, this says that a packet of QoS 0 has left; while it reads, that one of QoS 1 was
+        // acknowledged. Their identifiers come from one counter and may be equal.
+        guard isReading else { return pending.removeFirst() }
+        callbacks &+= 1
+        guard let token = tokens.remove(packet: UInt16(truncatingIfNeeded: packet)) else { return }
+        delegate?.connection(self, acknowledged: token, reason: UInt8(clamping: reason))
+    }
+
+    private func received(_ message: UnsafePointer<mosquitto_message>?, _ properties: OpaquePointer?) {
+        callbacks &+= 1
+        guard let message = message?.pointee, let topic = message.topic else { return }
+        let length = Int(max(message.payloadlen, 0))
+        let isTooLarge = length > settings.receivedPayloadLimit
+        let bytes = UnsafeRawBufferPointer(start: message.payload, count: message.payload == nil ? 0 : length)
+        delegate?.connection(
+            self,
+            received: MQTTReceived(
+                topic: String(cString: topic), payload: isTooLarge ? [] : Array(bytes), payloadLength: length,
+                isTooLarge: isTooLarge, qos: UInt8(clamping: message.qos), retain: message.retain,
+                properties: PublishProperties(reading: properties)))
+    }
+}
+
+/// Connections with something to write, flushed together at the end of each batch of events.
+@EventLoopActor
+final class FlushQueue {
+    static let shared = FlushQueue()
+    private var dirty: [Connection] = []
+    private var flushing: [Connection] = []
+
+    private init() {
+        EventLoop.shared.addBatchHook { [weak self] in self?.flush() }
+    }
+
+    func add(_ connection: Connection) {
+        guard !connection.isDirty else { return }
+        connection.isDirty = true
+        dirty.append(connection)
+    }
+
+    private func flush() {
+        guard !dirty.isEmpty else { return }
+        swap(&dirty, &flushing)
+        for connection in flushing {
+            connection.isDirty = false
+            connection.flush()
+        }
+        flushing.removeAll(keepingCapacity: true)
+    }
+}
+
+extension Connection {
+    /// An upper bound of a packet's bytes: fixed header, topic, identifier, properties and payload.
+    nonisolated static func packetSize(
+        _ topic: UnsafePointer<CChar>, _ payload: Int, _ properties: PublishProperties?
+    ) -> Int {
+        5 + 2 + strlen(topic) + 2 + (properties?.encodedSize ?? 1) + payload
+    }
+
+    /// Why libmosquitto did not take a message.
+    static func reason(_ status: Int32) -> DropReason {
+        switch mosq_err_t(status) {
+        case MOSQ_ERR_NO_CONN, MOSQ_ERR_CONN_LOST: .notConnected
+        case MOSQ_ERR_INVAL, MOSQ_ERR_MALFORMED_UTF8: .invalidTopic
+        case MOSQ_ERR_PAYLOAD_SIZE, MOSQ_ERR_OVERSIZE_PACKET: .tooLarge
+        default: .failed
+        }
+    }
+}

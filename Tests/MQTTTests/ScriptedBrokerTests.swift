@@ -1,0 +1,141 @@
+import EventLoop
+import Glibc
+import MQTT
+import TestKit
+import XCTest
+
+/// A listener that answers whatever comes first with given bytes: for what no real broker can be made to say.
+@EventLoopActor
+final class ScriptedBroker {
+    let port: UInt16
+    private let listener: Int32
+    private var registrations: [IORegistration] = []
+    private var connections: [Int32] = []
+
+    init(answer: [UInt8], closes: Bool = false) throws {
+        let listener = socket(AF_INET, Int32(bitPattern: SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let isBound = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, length) == 0 && listen(listener, 8) == 0 && getsockname(listener, $0, &length) == 0
+            }
+        }
+        XCTAssertTrue(isBound)
+        self.listener = listener
+        port = UInt16(bigEndian: address.sin_port)
+        registrations.append(
+            try EventLoop.shared.register(listener, .read) { [unowned self] _ in
+                let connection = accept(listener, nil, nil)
+                if connection >= 0 { serve(connection, answer, closes) }
+            })
+    }
+
+    private func serve(_ connection: Int32, _ answer: [UInt8], _ closes: Bool) {
+        connections.append(connection)
+        var hasAnswered = false
+        var own: IORegistration?
+        own = try? EventLoop.shared.register(connection, .read) { _ in
+            var buffer = [UInt8](repeating: 0, count: 4_096)
+            guard read(connection, &buffer, buffer.count) > 0 else {
+                own?.cancel()
+                return
+            }
+            guard !hasAnswered else { return }
+            hasAnswered = true
+            _ = write(connection, answer, answer.count)
+            if closes { shutdown(connection, Int32(SHUT_RDWR)) }
+        }
+        if let own { registrations.append(own) }
+    }
+
+    func stop() {
+        for registration in registrations { registration.cancel() }
+        for descriptor in connections + [listener] { close(descriptor) }
+    }
+}
+
+final class ScriptedBrokerTests: BrokerTestCase {
+    @EventLoopActor
+    private func firstFault(_ answer: [UInt8], closes: Bool = false, _ version: MQTTVersion) async throws -> MQTTFault {
+        let broker = try ScriptedBroker(answer: answer, closes: closes)
+        var settings = MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge")
+        settings.version = version
+        let recorder = Recorder(settings)
+        recorder.client.start()
+        let fault = try await recorder.fault()
+        await recorder.client.stop(flushWithin: .zero)
+        broker.stop()
+        return fault
+    }
+
+    @EventLoopActor
+    func testATakeoverIsNamedWhereTheBrokerNamesIt() async throws {
+        let fault = try await firstFault([0x20, 3, 0, 0, 0, 0xe0, 2, 0x8e, 0], .v5)
+        XCTAssertEqual(fault.code, .takenOver)
+        XCTAssertTrue(fault.wasConnected)
+        XCTAssertEqual(fault.reason, 0x8e)
+        XCTAssertTrue(fault.message.contains("session taken over"), fault.message)
+        XCTAssertTrue((Duration.milliseconds(500)...(.seconds(1))).contains(try XCTUnwrap(fault.retryDelay)))
+    }
+
+    @EventLoopActor
+    func testEveryRefusalIsToldInPlainWords() async throws {
+        let cases: [(code: UInt8, version: MQTTVersion, class_: MQTTFault.Code, words: String)] = [
+            (1, .v311, .refused, "does not speak MQTT 3.1.1"), (2, .v311, .refused, "client identifier rejected"),
+            (3, .v311, .unreachable, "not available"), (4, .v311, .notAuthorised, "bad user name or password"),
+            (5, .v311, .notAuthorised, "not authorised"), (0x84, .v5, .refused, "does not speak MQTT 5"),
+            (0x85, .v5, .refused, "client identifier rejected"), (0x86, .v5, .notAuthorised, "bad user name"),
+            (0x87, .v5, .notAuthorised, "not authorised"), (0x88, .v5, .unreachable, "not available"),
+            (0x9f, .v5, .refused, "connection rate exceeded"),
+        ]
+        for (code, version, class_, words) in cases {
+            let answer: [UInt8] = version == .v5 ? [0x20, 3, 0, code, 0] : [0x20, 2, 0, code]
+            let fault = try await firstFault(answer, version)
+            XCTAssertEqual(fault.code, class_, "\(code)")
+            XCTAssertFalse(fault.wasConnected)
+            XCTAssertEqual(fault.reason, code)
+            XCTAssertTrue(fault.message.contains(words), fault.message)
+        }
+    }
+
+    @EventLoopActor
+    func testABrokerOf311IsRecognised() async throws {
+        // What such a broker says to MQTT 5: a CONNACK of its own version, without properties.
+        let fault = try await firstFault([0x20, 2, 0, 1], closes: true, .v5)
+        XCTAssertTrue(fault.message.contains("set mqtt.version to 3.1.1"), fault.message)
+    }
+
+    @EventLoopActor
+    func testAReasonInWordsIsPassedOn() async throws {
+        let text = Array("no such tenant".utf8)
+        let answer = [0x20, UInt8(6 + text.count), 0, 0x87, UInt8(3 + text.count), 31, 0, UInt8(text.count)] + text
+        let fault = try await firstFault(answer, .v5)
+        XCTAssertTrue(fault.message.hasSuffix("(it says: no such tenant)"), fault.message)
+    }
+
+    @EventLoopActor
+    func testGarbageIsAFaultAndNothingWorse() async throws {
+        for answer in [Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8), [0xff, 0xff, 0xff, 0xff, 0xff], [0x20, 0]] {
+            let fault = try await firstFault(answer, closes: true, .v5)
+            XCTAssertTrue([.protocolError, .unreachable].contains(fault.code), "\(fault)")
+        }
+        let closed = try await firstFault([], closes: true, .v5)
+        XCTAssertEqual(closed.code, .unreachable)
+    }
+
+    @EventLoopActor
+    func testWithoutQoS1OfTheBrokerMessagesLeaveAtQoS0AndAreDone() async throws {
+        let broker = try ScriptedBroker(answer: [0x20, 5, 0, 0, 2, 36, 0])
+        let recorder = Recorder(MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge"))
+        try await recorder.connect()
+        guard case .sent(let token) = recorder.client.publish("t", [1], qos: .atLeastOnce) else {
+            return XCTFail("not sent")
+        }
+        try await recorder.monitor.wait("the end") { recorder.acknowledged == [token] }
+        await recorder.client.stop(flushWithin: .seconds(1))
+        broker.stop()
+    }
+}

@@ -109,7 +109,7 @@ struct ScanFilter {
         if !services.isEmpty, !services.contains(where: { advertised.contains($0) }) { return false }
         if !solicited.isEmpty, !solicited.contains(where: { asked.contains($0) }) { return false }
         guard let pattern = self.name else { return true }
-        return !name.isEmpty && pattern.matchesWhole(name)
+        return !name.isEmpty && name.withUnsafeBytes { pattern.matchesWhole($0) }
     }
 }
 

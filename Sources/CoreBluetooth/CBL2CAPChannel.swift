@@ -251,7 +251,7 @@ private final class ChannelOutputStream: OutputStream {
         guard streamStatus == .open else { return -1 }
         defer { events.used() }
         while true {
-            let count = send(events.socket.descriptor, buffer, len, Int32(MSG_NOSIGNAL.rawValue))
+            let count = send(events.socket.descriptor, buffer, len, Int32(MSG_NOSIGNAL))
             if count >= 0 { return count }
             if errno == EINTR { continue }
             guard errno == EAGAIN, events.socket.wait(for: POLLOUT) else {

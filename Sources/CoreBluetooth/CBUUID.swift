@@ -59,8 +59,8 @@ open class CBUUID: NSObject, NSCopying, @unchecked Sendable {
 
     /// The bytes, most significant first: 2, 4 or 16, as the UUID was given.
     open var data: Data {
-        let bytes = (0..<16).map { index in
-            UInt8(truncatingIfNeeded: (index < 8 ? value.high : value.low) >> UInt64(56 - 8 * (index % 8)))
+        let bytes = [value.high, value.low].flatMap { half in
+            (0..<8).map { UInt8(truncatingIfNeeded: half >> UInt64(56 - 8 * $0)) }
         }
         return switch width {
         case 2: Data(bytes[2..<4])

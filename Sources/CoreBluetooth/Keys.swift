@@ -1,5 +1,3 @@
-public import Foundation
-
 // MARK: Advertisement data
 
 /// The local name: `String`. From BlueZ's `Name`; left out until really known.

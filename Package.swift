@@ -80,7 +80,7 @@ let package = Package(
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
         tests("Central", ["Central", "BlueZ", "Bluetooth", "EventLoop", "BlueZSimulator", "Sandbox"]),
-        tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
+        tests("CoreBluetooth", ["CoreBluetooth", "Bluetooth", "EventLoop", "BlueZSimulator", "Sandbox"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),

@@ -68,6 +68,7 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
 
     deinit {
         restoration?.end()
+        for peripheral in livePeripherals { peripheral.storage.withLock { $0.state = .disconnected } }
         LoopCalls.perform { [session] in session.close() }
     }
 
@@ -99,13 +100,13 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
         restoration?.scanning(request)
     }
 
-    private func startScan(_ request: RadioScanRequest, onceOn: Bool = false) {
+    private func startScan(_ request: RadioScanRequest, isRestored: Bool = false) {
         let generation = variables.withLock { state in
             state.isScanning = true
             state.scanGeneration += 1
             return state.scanGeneration
         }
-        LoopCalls.perform { [session] in session.startScan(request, generation: generation) }
+        LoopCalls.perform { [session] in session.startScan(request, generation: generation, isRestored: isRestored) }
     }
 
     /// Ends the scan; nothing more is discovered. Harmless without one.
@@ -266,6 +267,7 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
         session.deliver { manager in
             let peripherals = keys.map { manager.peripheral(for: $0) }
             for peripheral in peripherals { manager.start(peripheral, isRestored: true) }
+            if let request { manager.startScan(request, isRestored: true) }
             var dictionary: [String: Any] = [CBCentralManagerRestoredStatePeripheralsKey: peripherals]
             if let request {
                 dictionary[CBCentralManagerRestoredStateScanServicesKey] = request.services.map { CBUUID($0) }

@@ -104,10 +104,17 @@ final class ManagerSession: RadioObserver {
 
     // MARK: Scanning
 
-    func startScan(_ request: RadioScanRequest, generation: Int) {
+    /// - Parameter isRestored: begins later, where Bluetooth is not on yet and no other scan took its place.
+    func startScan(_ request: RadioScanRequest, generation: Int, isRestored: Bool = false) {
         scan?.stop()
         scan = nil
-        guard state == .poweredOn else { return }
+        guard state == .poweredOn else {
+            guard isRestored else { return }
+            return deferred.append { [weak self] in
+                guard let self, owner.manager?.isScanning(generation) == true else { return }
+                startScan(request, generation: generation)
+            }
+        }
         scan = radio.startScan(request) { [weak self] sighting in self?.heard(sighting, generation) }
     }
 

@@ -72,11 +72,11 @@ extension BlueZClient {
         connection?.export(path: monitor.root, subtree: true) { monitor.handle($0) }
         call(
             adapter, "org.bluez.AdvertisementMonitorManager1", "RegisterMonitor", timeout: .seconds(5),
-            write: { $0.append(objectPath: monitor.root) }
-        ) { [weak self] result in
-            if case .failure = result { self?.connection?.unexport(path: monitor.root) }
-            completion(result.map { _ in () })
-        }
+            write: { $0.append(objectPath: monitor.root) },
+            then: { [weak self] result in
+                if case .failure = result { self?.connection?.unexport(path: monitor.root) }
+                completion(result.map { _ in () })
+            })
         return monitor
     }
 
@@ -86,10 +86,10 @@ extension BlueZClient {
     ) {
         call(
             adapter, "org.bluez.AdvertisementMonitorManager1", "UnregisterMonitor", timeout: .seconds(5),
-            write: { $0.append(objectPath: monitor.root) }
-        ) { [weak self] result in
-            self?.connection?.unexport(path: monitor.root)
-            completion(result.map { _ in () })
-        }
+            write: { $0.append(objectPath: monitor.root) },
+            then: { [weak self] result in
+                self?.connection?.unexport(path: monitor.root)
+                completion(result.map { _ in () })
+            })
     }
 }

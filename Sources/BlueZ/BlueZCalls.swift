@@ -43,7 +43,8 @@ extension BlueZClient {
     public func setDiscoveryFilter(on adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
         call(
             adapter, "org.bluez.Adapter1", "SetDiscoveryFilter", timeout: Self.brief,
-            write: { $0.appendOptions([("Transport", .string("le")), ("DuplicateData", .bool(true))]) }, then: done(completion))
+            write: { $0.appendOptions([("Transport", .string("le")), ("DuplicateData", .bool(true))]) },
+            then: done(completion))
     }
 
     public func startDiscovery(on adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
@@ -96,14 +97,17 @@ extension BlueZClient {
         _ object: RemoteObject, _ interface: String, _ offset: UInt16, _ completion: @escaping Completion<[UInt8]>
     ) {
         let options: [(String, DBusValue)] = offset == 0 ? [] : [("offset", .uint16(offset))]
-        call(object, interface, "ReadValue", timeout: Self.attribute, write: { $0.appendOptions(options) }) { result in
+        let answered: Completion<DBusMessage> = { result in
             completion(
                 result.flatMap { reply in
-                    if let value = reply.reader().withByteArray({ Array($0) }) { return .success(value) }
+                    if let value = reply.reader().bytes() { return .success(value) }
                     return .failure(
                         BlueZError(kind: .failed, name: nil, message: "BlueZ answered ReadValue without a value"))
                 })
         }
+        call(
+            object, interface, "ReadValue", timeout: Self.attribute, write: { $0.appendOptions(options) },
+            then: answered)
     }
 
     public func write(
@@ -136,22 +140,21 @@ extension BlueZClient {
 
     public func startNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
         call(
-            characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute, then: done(completion))
+            characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute,
+            then: done(completion))
     }
 
     public func stopNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
         call(
-            characteristic, "org.bluez.GattCharacteristic1", "StopNotify", timeout: Self.attribute, then: done(completion))
+            characteristic, "org.bluez.GattCharacteristic1", "StopNotify", timeout: Self.attribute,
+            then: done(completion))
     }
 
     /// The reply is a socket and the MTU, `hq`.
     public func acquireNotify(
         _ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<NotifySocket>
     ) {
-        call(
-            characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
-            write: { $0.appendOptions([]) }
-        ) { result in
+        let answered: Completion<DBusMessage> = { result in
             completion(
                 result.flatMap { reply in
                     if let descriptor = reply.reader().takeDescriptor() {
@@ -161,5 +164,8 @@ extension BlueZClient {
                         BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireNotify without a socket"))
                 })
         }
+        call(
+            characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
+            write: { $0.appendOptions([]) }, then: answered)
     }
 }

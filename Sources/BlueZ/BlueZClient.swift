@@ -146,8 +146,8 @@ public final class BlueZClient {
             case .success(let reply):
                 // First, so that what the mirror tells may already call BlueZ.
                 state = .running
-                mirror.load(reply.reader())
                 agent.register()
+                mirror.load(reply.reader())
                 delegate?.blueZ(didChange: state)
             case .failure(let error): loadFailed(BlueZError(error))
             }

@@ -100,7 +100,8 @@ final class ManagementSocket {
         else { return }
         let status = packet[8]
         let index = word(2)
-        let address = packet.count >= 15 ? (0..<6).reduce(UInt64(0)) { $0 | UInt64(packet[9 + $1]) << UInt64(8 * $1) } : nil
+        let address =
+            packet.count >= 15 ? (0..<6).reduce(UInt64(0)) { $0 | UInt64(packet[9 + $1]) << UInt64(8 * $1) } : nil
         guard
             let position = requests.firstIndex(where: {
                 $0.index == index && (address == nil || $0.address == address)

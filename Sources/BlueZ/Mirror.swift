@@ -167,7 +167,9 @@ final class Mirror {
             let adapter: RemoteAdapter = findOrMake(at: path, kind: .adapter) { RemoteAdapter(path: $0) }
             let isNew = adapter.address == nil
             AdapterParser.apply(&properties, to: adapter)
-            if adapter.address != nil { if isNew { newAdapters.append(adapter) } else { changedAdapters.append(adapter) } }
+            if adapter.address != nil {
+                if isNew { newAdapters.append(adapter) } else { changedAdapters.append(adapter) }
+            }
             return adapter
         } else if interface.equals("org.bluez.AdvertisementMonitorManager1") {
             let adapter: RemoteAdapter = findOrMake(at: path, kind: .adapter) { RemoteAdapter(path: $0) }
@@ -255,11 +257,15 @@ final class Mirror {
             service.device = device
             if !device.gatt.contains(where: { $0 === service }) { device.gatt.append(service) }
         case .characteristic:
-            guard let service = parent as? RemoteService, let item = object as? RemoteCharacteristic else { return false }
+            guard let service = parent as? RemoteService, let item = object as? RemoteCharacteristic else {
+                return false
+            }
             item.service = service
             if !service.characteristics.contains(where: { $0 === item }) { service.characteristics.append(item) }
         case .descriptor:
-            guard let owner = parent as? RemoteCharacteristic, let item = object as? RemoteDescriptor else { return false }
+            guard let owner = parent as? RemoteCharacteristic, let item = object as? RemoteDescriptor else {
+                return false
+            }
             item.characteristic = owner
             if !owner.descriptors.contains(where: { $0 === item }) { owner.descriptors.append(item) }
         case .adapter, .device: return true
@@ -340,7 +346,8 @@ final class Mirror {
             delegate?.blueZ(device: device, didChange: fields)
         }
         var told: Set<ObjectIdentifier> = []
-        for device in trees where !device.isGone && device.isAnnounced && told.insert(ObjectIdentifier(device)).inserted {
+        for device in trees where !device.isGone && device.isAnnounced && told.insert(ObjectIdentifier(device)).inserted
+        {
             delegate?.blueZ(treeDidChange: device)
         }
     }

@@ -143,7 +143,7 @@ enum GATTParser {
 extension MessageReader {
     /// The UUID that stands here as text, read in place.
     func uuid() -> BluetoothUUID? {
-        withBytes { BluetoothUUID(parsingBytes: $0) } ?? nil
+        withBytes { BluetoothUUID(text: $0) } ?? nil
     }
 
     /// The device address that stands here as text, read in place.

@@ -20,8 +20,7 @@ public final class PairingAgent {
             write: {
                 $0.append(objectPath: Self.path)
                 $0.append(string: "KeyboardDisplay")
-            }
-        ) { _ in }
+            }, then: { _ in })
     }
 
     private func handle(_ message: DBusMessage) -> DBusMessage? {

@@ -1,5 +1,5 @@
-public import Bluetooth
 internal import BlueZ
+public import Bluetooth
 public import EventLoop
 
 /// The state of a controller, in the words of the MQTT contract.

@@ -27,7 +27,8 @@ extension Central {
             let characteristic =
                 known[ObjectIdentifier(remote)]
                 ?? GATTCharacteristic(
-                    uuid: remote.uuid, handle: remote.handle, properties: remote.flags, service: service, remote: remote)
+                    uuid: remote.uuid, handle: remote.handle, properties: remote.flags, service: service, remote: remote
+                )
             characteristic.service = service
             characteristic.central = self
             characteristic.descriptors = remote.descriptors.sorted { $0.handle < $1.handle }.map {
@@ -44,11 +45,14 @@ extension Central {
     private func batteryService(
         of device: Device, _ remote: RemoteDevice, beside services: [GATTService]
     ) -> GATTService? {
-        guard remote.battery != nil, !services.contains(where: { $0.uuid == BluetoothUUID.batteryService }) else { return nil }
+        guard remote.battery != nil, !services.contains(where: { $0.uuid == BluetoothUUID.batteryService }) else {
+            return nil
+        }
         if let present = device.services.first(where: { $0.uuid == BluetoothUUID.batteryService && $0.handle == 0 }) {
             return present
         }
-        let service = GATTService(uuid: BluetoothUUID.batteryService, handle: 0, isPrimary: true, includes: [], device: device)
+        let service = GATTService(
+            uuid: BluetoothUUID.batteryService, handle: 0, isPrimary: true, includes: [], device: device)
         let level = GATTCharacteristic(
             uuid: BluetoothUUID.batteryLevel, handle: 0, properties: [.read, .notify], service: service, remote: nil)
         level.central = self
@@ -141,7 +145,8 @@ extension Central {
         let isCommand = try WriteChoice.isCommand(type, characteristic.properties, subject)
         let offset = try checkedOffset(offset, subject)
         try WriteChoice.check(
-            length: value.count, offset: Int(offset), isCommand: isCommand, mtu: characteristic.mtu ?? device.mtu, subject)
+            length: value.count, offset: Int(offset), isCommand: isCommand, mtu: characteristic.mtu ?? device.mtu,
+            subject)
         try await call(subject, link, timeout) { done in
             self.bluez.write(value, to: remote, isCommand: isCommand, offset: offset, done)
         }
@@ -201,7 +206,9 @@ extension Central {
     }
 
     private func connected(_ device: Device?) throws(CentralError) -> (Device, Link) {
-        guard let device else { throw CentralError(.notConnected, "the connection that this attribute belongs to ended") }
+        guard let device else {
+            throw CentralError(.notConnected, "the connection that this attribute belongs to ended")
+        }
         guard device.isConnected else { throw notConnected(device.address) }
         return (device, link(of: device))
     }
@@ -264,7 +271,8 @@ enum WriteChoice {
         case .request where takesRequest: return false
         case .command where takesCommand: return true
         case .automatic: throw CentralError(.notSupported, "\(subject): the characteristic cannot be written")
-        case .request: throw CentralError(.notSupported, "\(subject): it has not the property write; use the type command")
+        case .request:
+            throw CentralError(.notSupported, "\(subject): it has not the property write; use the type command")
         case .command:
             throw CentralError(
                 .notSupported, "\(subject): it has not the property write-without-response; use the type request")
@@ -283,7 +291,8 @@ enum WriteChoice {
         }
         if isCommand, let mtu, length > mtu - ATT.valueHeader {
             throw CentralError(
-                .tooLong, "\(subject): a command holds \(mtu - ATT.valueHeader) bytes on this link, the value has \(length)")
+                .tooLong,
+                "\(subject): a command holds \(mtu - ATT.valueHeader) bytes on this link, the value has \(length)")
         }
     }
 }

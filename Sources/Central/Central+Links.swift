@@ -237,8 +237,8 @@ extension Central {
 
     /// Device1.Connected or ServicesResolved changed, or the device came with them set.
     func connectedChanged(_ device: Device, _ remote: RemoteDevice) {
-        countConnections(on: remote.adapter)
         guard device.remote === remote else { return }
+        countConnection(of: device, remote, isConnected: remote.isConnected)
         guard remote.isConnected else {
             if device.connection.state == .connected || device.link?.isLinked == true {
                 linkEnded(device, remote.disconnectReason)
@@ -261,15 +261,17 @@ extension Central {
         }
     }
 
-    private func countConnections(on remote: RemoteAdapter) {
-        guard let adapter = remote.owner as? Adapter else { return }
-        let count = devicesByAddress.values.reduce(0) { count, device in
-            guard let remote = device.remote, remote.isConnected, remote.adapter === adapter.remote else { return count }
-            return count + 1
+    /// Keeps each controller's count of links in step with one device.
+    func countConnection(of device: Device, _ remote: RemoteDevice, isConnected: Bool) {
+        let former = device.countedOn
+        let next = isConnected ? remote.adapter.owner as? Adapter : nil
+        guard former !== next else { return }
+        device.countedOn = next
+        for (adapter, change) in [(former, -1), (next, 1)] {
+            guard let adapter else { continue }
+            adapter.connectionCount += change
+            for observer in observers { observer.central(self, adapterDidChange: adapter) }
         }
-        guard count != adapter.connectionCount else { return }
-        adapter.connectionCount = count
-        for observer in observers { observer.central(self, adapterDidChange: adapter) }
     }
 
     // MARK: Down
@@ -295,7 +297,8 @@ extension Central {
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
             subscription.linkEnded()
-            subscription.finish(.failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
+            subscription.finish(
+                .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
         }
         // Those who wanted it once have had it; those who still wait for it go on waiting.
         if wasUp || wasIntended {

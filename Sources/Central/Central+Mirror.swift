@@ -1,6 +1,7 @@
 internal import BlueZ
 internal import Bluetooth
 internal import EventLoop
+internal import Pattern
 
 // What the mirror of org.bluez tells becomes the engine's adapters and devices here.
 extension Central {
@@ -121,6 +122,7 @@ extension Central {
             device.adapter?.queue.remove(device.address)
             link.phase = .idle
         }
+        countConnection(of: device, remote, isConnected: false)
         device.remote = device.others.popLast()
         device.adapter = device.remote?.adapter.owner as? Adapter ?? device.adapter
         device.candidateGeneration = 0
@@ -178,11 +180,7 @@ extension Central {
         device.lastSeenWall = clock.wallNow
         if device.remote !== remote { takeOver(device, remote, adapter) }
         if let link = device.link { heardWhileWanted(device, link) }
-        if device.candidateGeneration != scanTable.generation {
-            device.candidates = scanTable.candidates(
-                name: remote.name, services: remote.services, solicited: remote.solicited)
-            device.candidateGeneration = scanTable.generation
-        }
+        if device.candidateGeneration != scanTable.generation { findCandidates(device, remote) }
         var sessions = device.candidates.intersection(adapter.sessions)
         if sessions.isEmpty { return }
         sessions = scanTable.admit(sessions, rssi: remote.rssi, reported: device.reported)
@@ -197,6 +195,19 @@ extension Central {
             device: device, adapter: adapter, rssi: remote.rssi, time: now,
             changed: AdvertisementFields(rawValue: fields.rawValue & 0xff), sessions: sessions, firstFor: first)
         for observer in observers { observer.central(self, didReceive: event) }
+    }
+
+    private func findCandidates(_ device: Device, _ remote: RemoteDevice) {
+        device.candidates = scanTable.candidates(
+            name: remote.name, services: remote.services, solicited: remote.solicited)
+        device.candidateGeneration = scanTable.generation
+        for session in scanTable.sessions where !session.hasToldOfLimit {
+            guard let pattern = session.filter.name, pattern.givenUp > 0 else { continue }
+            session.hasToldOfLimit = true
+            warn(
+                .warning, "pattern_limit",
+                "the name pattern '\(pattern.text)' takes too long on some names, which then do not match; simplify it")
+        }
     }
 
     /// Another controller hears the device: it becomes the one to ask, unless a link holds the former.

@@ -52,8 +52,7 @@ extension Central {
     public func unsubscribe(_ characteristic: GATTCharacteristic, holder: HolderID) async throws(CentralError) {
         guard let subscription = characteristic.subscription else { return }
         subscription.holders.remove(holder)
-        guard subscription.holders.isEmpty, let device = characteristic.device, let link = device.link else { return }
-        link.subscriptions[subscription.key] = nil
+        guard subscription.holders.isEmpty, let device = characteristic.device else { return }
         let pending = Pending<Void>()
         end(subscription, characteristic) { pending.finish($0.mapError { $0 }) }
         do {
@@ -84,9 +83,11 @@ extension Central {
         for (key, subscription) in link.subscriptions where subscription.holders.contains(holder) {
             subscription.holders.remove(holder)
             guard subscription.holders.isEmpty else { continue }
-            link.subscriptions[key] = nil
+            if !subscription.isActive { link.subscriptions[key] = nil }
             let characteristics = device.services.flatMap(\.characteristics)
-            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else { continue }
+            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else {
+                continue
+            }
             end(subscription, characteristic) { _ in }
         }
     }
@@ -107,7 +108,7 @@ extension Central {
         characteristic.subscription = subscription
         guard let remote = characteristic.remote else {
             subscription.state = .battery
-            return subscription.finish(.success(()))
+            return started(subscription, characteristic)
         }
         subscription.state = .starting
         guard characteristic.properties.contains(.notify) else {
@@ -173,8 +174,13 @@ extension Central {
         }
     }
 
+    func tellSubscription(of characteristic: GATTCharacteristic) {
+        for observer in observers { observer.central(self, subscriptionDidChange: characteristic) }
+    }
+
     private func started(_ subscription: Subscription, _ characteristic: GATTCharacteristic) {
         subscription.failures = 0
+        tellSubscription(of: characteristic)
         subscription.finish(.success(()))
         if subscription.holders.isEmpty { end(subscription, characteristic) { _ in } }
     }
@@ -211,6 +217,7 @@ extension Central {
         guard case .socket(let socket) = subscription.state else { return }
         socket.close()
         subscription.state = .idle
+        tellSubscription(of: characteristic)
         restart(subscription, characteristic, after: .milliseconds(500))
     }
 
@@ -221,6 +228,7 @@ extension Central {
         else { return }
         subscription.state = .idle
         subscription.takesSignals = false
+        tellSubscription(of: characteristic)
         restart(subscription, characteristic, after: .milliseconds(500))
     }
 
@@ -229,27 +237,27 @@ extension Central {
         _ done: @escaping @EventLoopActor (Result<Void, BlueZError>) -> Void
     ) {
         subscription.timer?.cancel()
+        let wasActive = subscription.isActive
+        defer { if wasActive { tellSubscription(of: characteristic) } }
         switch subscription.state {
+        case .starting, .stopping:
+            // Its own reply ends it: there is no holder any more.
+            return done(.success(()))
+        case .signals:
+            guard let remote = characteristic.remote else { break }
+            subscription.state = .stopping
+            subscription.takesSignals = false
+            return bluez.stopNotify(remote) { [weak self, weak characteristic] result in
+                subscription.state = .idle
+                if let self, let device = characteristic?.device { resume(subscription, of: device) }
+                done(result)
+            }
         case .socket(let socket):
             // Closing it is how BlueZ is told.
             socket.close()
-            subscription.state = .idle
-        case .signals:
-            subscription.state = .stopping
-            subscription.takesSignals = false
-            if characteristic.subscription === subscription { characteristic.subscription = nil }
-            guard let remote = characteristic.remote else { break }
-            return bluez.stopNotify(remote) { result in
-                subscription.state = .idle
-                done(result)
-            }
-        case .starting:
-            // Its own reply ends it: there is no holder any more.
-            return done(.success(()))
-        case .battery: subscription.state = .idle
-        case .idle, .stopping: break
+        case .battery, .idle: break
         }
-        if characteristic.subscription === subscription { characteristic.subscription = nil }
+        subscription.state = .idle
         done(.success(()))
     }
 }

@@ -70,6 +70,8 @@ public protocol CentralObserver: AnyObject {
     func central(_ central: Central, deviceDidDisappear device: Device)
     func central(_ central: Central, connectionDidChange device: Device)
     func central(_ central: Central, servicesDidChange device: Device)
+    /// ``GATTCharacteristic/isNotifying`` changed, by us, by BlueZ, or since the link came or went.
+    func central(_ central: Central, subscriptionDidChange characteristic: GATTCharacteristic)
     /// A notification, or the answer to a read of ours.
     func central(_ central: Central, didReceive value: borrowing ValueEvent)
     func central(_ central: Central, scanDidStart session: ScanSession)
@@ -86,6 +88,7 @@ extension CentralObserver {
     public func central(_ central: Central, deviceDidDisappear device: Device) {}
     public func central(_ central: Central, connectionDidChange device: Device) {}
     public func central(_ central: Central, servicesDidChange device: Device) {}
+    public func central(_ central: Central, subscriptionDidChange characteristic: GATTCharacteristic) {}
     public func central(_ central: Central, didReceive value: borrowing ValueEvent) {}
     public func central(_ central: Central, scanDidStart session: ScanSession) {}
     public func central(_ central: Central, scanDidEnd session: ScanSession, reason: ScanEndReason) {}

@@ -1,5 +1,5 @@
-public import Bluetooth
 internal import BlueZ
+public import Bluetooth
 public import EventLoop
 
 /// What an advertisement brought.
@@ -83,6 +83,8 @@ public final class Device {
     /// The same device on further controllers.
     var others: [RemoteDevice] = []
     var link: Link?
+    /// The controller whose links this device's is among.
+    weak var countedOn: Adapter?
     var lastSnapshot = ConnectionSnapshot()
     var candidates: ScanSessionSet = []
     var candidateGeneration: UInt32 = 0

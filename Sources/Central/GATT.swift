@@ -1,5 +1,5 @@
-public import Bluetooth
 internal import BlueZ
+public import Bluetooth
 public import EventLoop
 
 public enum ValueSource: String, Sendable {
@@ -61,7 +61,10 @@ public final class GATTCharacteristic {
     var heldValue: [UInt8]?
     weak var central: Central?
 
-    init(uuid: BluetoothUUID, handle: UInt16, properties: CharacteristicProperties, service: GATTService, remote: RemoteCharacteristic?) {
+    init(
+        uuid: BluetoothUUID, handle: UInt16, properties: CharacteristicProperties, service: GATTService,
+        remote: RemoteCharacteristic?
+    ) {
         self.uuid = uuid
         self.handle = handle
         self.remote = remote
@@ -119,7 +122,8 @@ enum AttributeLookup {
     static func nameKeys(_ attributes: [any Attribute]) {
         for attribute in attributes {
             let isAlone = attributes.filter { $0.uuid == attribute.uuid }.count == 1
-            attribute.key = AttributeSelector(uuid: attribute.uuid, handle: isAlone ? nil : attribute.handle).description
+            attribute.key =
+                AttributeSelector(uuid: attribute.uuid, handle: isAlone ? nil : attribute.handle).description
         }
     }
 

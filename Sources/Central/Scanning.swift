@@ -59,6 +59,8 @@ public final class ScanSession {
     public internal(set) var deviceCount = 0
 
     let filter: ScanFilter
+    /// A name took the pattern beyond its limit, and a person was told.
+    var hasToldOfLimit = false
     var timer: LoopTimer?
     private weak var central: Central?
 

@@ -1,0 +1,475 @@
+import Bluetooth
+import DBus
+import EventLoop
+import XCTest
+
+@testable import Central
+
+final class SessionTests: EngineTestCase {
+    private let device1 = "org.bluez.Device1"
+    private let characteristic1 = "org.bluez.GattCharacteristic1"
+    private let level = "/org/bluez/hci0/dev_AA_BB_CC_00_00_01/service0010/char0011"
+    private let holder = HolderID("test")
+
+    /// A device with a battery service, near and not connected.
+    @EventLoopActor
+    private func addBattery(_ fake: FakeBlueZ, _ more: FakeBlueZ.Properties = []) {
+        fake.addDevice(FakeBlueZ.device, more, isTold: false)
+        fake.addService("0010", "180f", isTold: false)
+        fake.addCharacteristic("0010", "0011", "2a19", ["read", "notify"], isTold: false)
+        fake.answerConnects()
+        fake.refuse("AcquireNotify", "NotSupported", "Operation is not supported")
+    }
+
+    @EventLoopActor
+    private func connected(_ stage: Stage, policy: ConnectPolicy = .once) async throws -> GATTCharacteristic {
+        _ = try await stage.central.connect(Stage.address, timeout: .seconds(5), policy: policy, holder: holder)
+        return try found(stage)
+    }
+
+    @EventLoopActor
+    private func found(_ stage: Stage) throws -> GATTCharacteristic {
+        try stage.central.characteristic(
+            Stage.address, service: AttributeSelector(uuid: BluetoothUUID(0x180f)),
+            characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)))
+    }
+
+    @EventLoopActor
+    private func failure<Value>(_ body: () async throws -> Value) async -> CentralError? {
+        do {
+            _ = try await body()
+            return nil
+        } catch { return error as? CentralError }
+    }
+
+    // MARK: Connections
+
+    @EventLoopActor
+    func testConnectReadDisconnect() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: [0x64]) }
+            let level = try await self.connected(stage)
+            XCTAssertEqual(stage.recorder.connections, [.connecting, .connected])
+            XCTAssertEqual(stage.central.connectionSnapshot(Stage.address).mtu, 247)
+            XCTAssertEqual(level.text, "180f/2a19")
+            XCTAssertEqual(level.handle, 0x11)
+            let value = try await stage.central.read(level)
+            XCTAssertEqual(value, [0x64])
+            XCTAssertEqual(
+                stage.recorder.values, [Recorder.Value(key: "180f/2a19", bytes: [0x64], source: .read)])
+            let isDown = try await stage.central.disconnect(Stage.address, holder: self.holder)
+            XCTAssertTrue(isDown)
+            XCTAssertEqual(stage.recorder.connections.suffix(2), [.disconnecting, .disconnected])
+            XCTAssertEqual(stage.central.device(Stage.address)?.services.count, 0)
+            let error = await self.failure { try await stage.central.read(level) }
+            XCTAssertEqual(error?.code, .notConnected)
+        }
+    }
+
+    @EventLoopActor
+    func testALinkIsSharedAndEndsWithItsLastHolder() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            _ = try await self.connected(stage)
+            let other = HolderID("other")
+            _ = try await stage.central.connect(Stage.address, holder: other)
+            XCTAssertEqual(stage.fake.calls.filter { $0.hasSuffix(" Connect") }.count, 1)
+            let first = try await stage.central.disconnect(Stage.address, holder: self.holder)
+            XCTAssertFalse(first)
+            XCTAssertEqual(stage.central.device(Stage.address)?.isConnected, true)
+            let second = try await stage.central.disconnect(Stage.address, holder: other)
+            XCTAssertTrue(second)
+        }
+    }
+
+    @EventLoopActor
+    func testALinkFoundAtTheStartIsUsedAndLeft() async throws {
+        try await withStage { stage in
+            try await stage.start {
+                self.addBattery($0, [("Connected", .bool(true)), ("ServicesResolved", .bool(true))])
+            }
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: [0x64]) }
+            XCTAssertEqual(stage.central.device(Stage.address)?.isConnected, true)
+            let level = try await self.connected(stage)
+            let value = try await stage.central.read(level)
+            XCTAssertEqual(value, [0x64])
+            let isDown = try await stage.central.disconnect(Stage.address, holder: self.holder)
+            XCTAssertFalse(isDown)
+            XCTAssertEqual(stage.fake.calls.filter { $0.contains("onnect") }, [])
+            let isForced = try await stage.central.disconnect(Stage.address, holder: self.holder, force: true)
+            XCTAssertTrue(isForced)
+        }
+    }
+
+    @EventLoopActor
+    func testAlreadyConnectedIsNoError() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            stage.fake.handlers["\(FakeBlueZ.device) Connect"] = { message in
+                stage.fake.change(FakeBlueZ.device, self.device1, [("Connected", .bool(true))])
+                stage.fake.change(FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(true))])
+                return message.error("org.bluez.Error.AlreadyConnected", "Already Connected")
+            }
+            let level = try await self.connected(stage)
+            XCTAssertEqual(level.key, "2a19")
+        }
+    }
+
+    @EventLoopActor
+    func testAbortedAttemptsAreRepeated() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            var left = 2
+            stage.fake.handlers["\(FakeBlueZ.device) Connect"] = { message in
+                left -= 1
+                if left >= 0 { return message.error("org.bluez.Error.Failed", "le-connection-abort-by-local") }
+                stage.fake.change(FakeBlueZ.device, self.device1, [("Connected", .bool(true))])
+                stage.fake.change(FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(true))])
+                return message.reply()
+            }
+            _ = try await self.connected(stage)
+            XCTAssertEqual(stage.central.connectionSnapshot(Stage.address).attempts, 3)
+            XCTAssertNil(stage.central.connectionSnapshot(Stage.address).reason)
+        }
+    }
+
+    @EventLoopActor
+    func testAPendingConnectKeepsItsOwnDiscoveryGoing() async throws {
+        try await withStage { stage in
+            try await stage.start()
+            XCTAssertEqual(stage.fake.count(of: "hci0 StartDiscovery"), 0)
+            let pending = Pending<Device>()
+            Task { @EventLoopActor in
+                do { pending.succeed(try await stage.central.connect(Stage.address, holder: self.holder)) } catch {
+                    pending.fail(error)
+                }
+            }
+            await stage.scanning()
+            XCTAssertEqual(stage.central.connectionSnapshot(Stage.address).state, .connecting)
+            stage.fake.answerConnects()
+            stage.fake.addDevice(FakeBlueZ.device, [("RSSI", .int16(-60))])
+            let device = try await pending.value(timeout: .seconds(5))
+            XCTAssertTrue(device.isConnected)
+            await stage.recorder.wait("the end of discovery") { stage.fake.count(of: "hci0 StopDiscovery") == 1 }
+        }
+    }
+
+    @EventLoopActor
+    func testATimeoutAndACancellationEndAPendingConnect() async throws {
+        try await withStage { stage in
+            try await stage.start()
+            let late = await self.failure {
+                try await stage.central.connect(Stage.address, timeout: .milliseconds(50), holder: self.holder)
+            }
+            XCTAssertEqual(late?.code, .timeout)
+            XCTAssertNil(stage.central.device(Stage.address))
+            let pending = Pending<Void>()
+            Task { @EventLoopActor in
+                let error = await self.failure {
+                    try await stage.central.connect(Stage.address, holder: self.holder)
+                }
+                XCTAssertEqual(error?.code, .cancelled)
+                pending.succeed(())
+            }
+            await stage.recorder.wait("the attempt") { stage.central.device(Stage.address)?.isWanted == true }
+            stage.central.cancelConnect(Stage.address, holder: self.holder)
+            try await pending.value(timeout: .seconds(5))
+            XCTAssertNil(stage.central.device(Stage.address))
+        }
+    }
+
+    @EventLoopActor
+    func testConnectsAreQueued() async throws {
+        var options = CentralOptions()
+        options.concurrentConnects = 3
+        try await withStage(options: options) { stage in
+            let paths = (1...12).map { "/org/bluez/hci0/dev_AA_BB_CC_00_00_\($0 < 10 ? "0" : "")\($0)" }
+            try await stage.start { fake in
+                for path in paths { fake.addDevice(path, isTold: false) }
+            }
+            _ = try stage.scan()
+            await stage.scanning()
+            var active = 0
+            var most = 0
+            stage.fake.handlers["Connect"] = { message in
+                let path = message.path ?? ""
+                active += 1
+                most = max(most, active)
+                _ = EventLoop.shared.schedule(at: .now + .milliseconds(5)) {
+                    active -= 1
+                    stage.fake.change(path, self.device1, [("Connected", .bool(true))])
+                    stage.fake.change(path, self.device1, [("ServicesResolved", .bool(true))])
+                    stage.fake.connection.send(message.reply())
+                }
+                return nil
+            }
+            for path in paths { stage.fake.change(path, self.device1, [("RSSI", .int16(-50))]) }
+            await stage.recorder.wait("all heard") { stage.recorder.advertisements.count == 12 }
+            for device in stage.central.devices { stage.central.keepConnected(device.address, holder: self.holder) }
+            await stage.recorder.wait("all connected") { stage.central.devices.allSatisfy(\.isConnected) }
+            XCTAssertEqual(most, 3)
+            XCTAssertEqual(stage.central.adapters.first?.connectionCount, 12)
+        }
+    }
+
+    // MARK: Losses
+
+    @EventLoopActor
+    func testALinkThatEndsFailsTheCallAndComesBackWithOneSubscription() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage, policy: .keep)
+            try await stage.central.subscribe(level, holder: self.holder)
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 1)
+            stage.fake.handlers["\(self.level) ReadValue"] = { _ in
+                stage.fake.dropLink()
+                return nil
+            }
+            let start = MonotonicTime.now
+            let error = await self.failure { try await stage.central.read(level) }
+            XCTAssertEqual(error?.code, .notConnected)
+            XCTAssertLessThan(MonotonicTime.now - start, .seconds(2))
+            await stage.recorder.wait("the subscription") { stage.fake.count(of: "char0011 StartNotify") == 2 }
+            await stage.recorder.wait("the notifications") { (try? self.found(stage).isNotifying) == true }
+            stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([9]))])
+            await stage.recorder.wait("a value") { stage.recorder.values.count == 1 }
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 2)
+        }
+    }
+
+    @EventLoopActor
+    func testAReadThatIsNeverAnsweredHoldsUpNothingElse() async throws {
+        try await withStage { stage in
+            let other = "/org/bluez/hci0/dev_AA_BB_CC_00_00_02"
+            try await stage.start {
+                self.addBattery($0)
+                $0.addDevice(other, isTold: false)
+                $0.addService("0010", "180f", of: other, isTold: false)
+                $0.addCharacteristic("0010", "0011", "2a19", ["read"], of: other, isTold: false)
+                $0.answerConnects(to: other)
+            }
+            let level = try await self.connected(stage)
+            var hung: DBusMessage?
+            stage.fake.handlers["\(self.level) ReadValue"] = { message in
+                hung = message
+                return nil
+            }
+            stage.fake.handlers["\(other)/service0010/char0011 ReadValue"] = { $0.reply(bytes: [7]) }
+            let timeout = Pending<CentralError?>()
+            Task { @EventLoopActor in
+                timeout.succeed(
+                    await self.failure { try await stage.central.read(level, timeout: .milliseconds(300)) })
+            }
+            let second = BluetoothAddress(value: 0xaabb_cc00_0002)
+            _ = try await stage.central.connect(second, holder: self.holder)
+            let otherLevel = try stage.central.characteristic(
+                second, service: AttributeSelector(uuid: BluetoothUUID(0x180f)),
+                characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)))
+            let value = try await stage.central.read(otherLevel)
+            XCTAssertEqual(value, [7])
+            let error = try await timeout.value(timeout: .seconds(5))
+            XCTAssertEqual(error?.code, .timeout)
+            if let hung { stage.fake.connection.send(hung.reply(bytes: [1])) }
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: [2]) }
+            let next = try await stage.central.read(level)
+            XCTAssertEqual(next, [2])
+            XCTAssertFalse(stage.recorder.values.contains { $0.bytes == [1] })
+        }
+    }
+
+    @EventLoopActor
+    func testARefusedReadIsNamedAndNotRepeated() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            stage.fake.refuse("\(self.level) ReadValue", "NotPermitted", "Read not permitted")
+            let error = await self.failure { try await stage.central.read(level) }
+            XCTAssertEqual(error?.code, .attError)
+            XCTAssertEqual(error?.att, 2)
+            XCTAssertEqual(error?.bluezName, "org.bluez.Error.NotPermitted")
+            XCTAssertEqual(stage.fake.count(of: "char0011 ReadValue"), 1)
+            XCTAssertEqual(stage.central.device(Stage.address)?.isConnected, true)
+        }
+    }
+
+    // MARK: Values
+
+    @EventLoopActor
+    func testAFastFirstNotificationIsToldOnce() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            stage.fake.handlers["\(self.level) StartNotify"] = { message in
+                stage.fake.change(self.level, self.characteristic1, [("Notifying", .bool(true))])
+                stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([8, 0x70, 0, 0xb1]))])
+                return message.reply()
+            }
+            try await stage.central.subscribe(level, holder: self.holder)
+            XCTAssertTrue(level.isNotifying)
+            XCTAssertEqual(
+                stage.recorder.values,
+                [Recorder.Value(key: "180f/2a19", bytes: [8, 0x70, 0, 0xb1], source: .notify)])
+        }
+    }
+
+    @EventLoopActor
+    func testTheEchoOfAReadIsNoNotification() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            stage.fake.handlers["\(self.level) ReadValue"] = { message in
+                stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([1]))])
+                stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([0x64]))])
+                return message.reply(bytes: [0x64])
+            }
+            _ = try await stage.central.read(level)
+            stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([0x64]))])
+            await stage.recorder.wait("three") { stage.recorder.values.count == 3 }
+            XCTAssertEqual(
+                stage.recorder.values.map { "\($0.bytes) \($0.source)" },
+                ["[1] notify", "[100] read", "[100] notify"])
+        }
+    }
+
+    @EventLoopActor
+    func testAnEmptyValueIsAValue() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([]))])
+            await stage.recorder.wait("the value") { stage.recorder.values.count == 1 }
+            XCTAssertEqual(stage.recorder.values[0].bytes, [])
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: []) }
+            let value = try await stage.central.read(level)
+            XCTAssertEqual(value, [])
+            XCTAssertTrue(level.isNotifying)
+        }
+    }
+
+    @EventLoopActor
+    func testASocketIsPreferredAndItsEndIsNoEmptyValue() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            var peer = SocketPair()
+            stage.fake.handlers["AcquireNotify"] = { message in
+                peer = SocketPair()
+                return message.reply(descriptor: peer.theirs)
+            }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 0)
+            peer.send([1])
+            peer.send([])
+            peer.send([2])
+            await stage.recorder.wait("three") { stage.recorder.values.count == 3 }
+            XCTAssertEqual(stage.recorder.values.map(\.bytes), [[1], [], [2]])
+            peer.close()
+            await stage.recorder.wait("another socket") { stage.fake.count(of: "char0011 AcquireNotify") == 2 }
+            await stage.recorder.wait("notifications") { level.isNotifying }
+            peer.send([3])
+            await stage.recorder.wait("the fourth") { stage.recorder.values.count == 4 }
+            XCTAssertEqual(stage.recorder.values.map(\.bytes), [[1], [], [2], [3]])
+            try await stage.central.unsubscribe(level, holder: self.holder)
+            XCTAssertTrue(peer.isHungUp)
+        }
+    }
+
+    @EventLoopActor
+    func testABatteryThatBlueZKeepsToItselfIsServed() async throws {
+        try await withStage { stage in
+            try await stage.start {
+                $0.addDevice(FakeBlueZ.device, isTold: false, battery: 100)
+                $0.answerConnects()
+            }
+            let level = try await self.connected(stage)
+            let value = try await stage.central.read(level)
+            XCTAssertEqual(value, [100])
+            try await stage.central.subscribe(level, holder: self.holder)
+            stage.fake.change(FakeBlueZ.device, "org.bluez.Battery1", [("Percentage", .byte(42))])
+            await stage.recorder.wait("the change") { stage.recorder.values.count == 2 }
+            XCTAssertEqual(stage.recorder.values[1], Recorder.Value(key: "180f/2a19", bytes: [42], source: .notify))
+        }
+    }
+
+    // MARK: Attributes
+
+    @EventLoopActor
+    func testTwinsAreTold() async throws {
+        try await withStage { stage in
+            try await stage.start { fake in
+                fake.addDevice(FakeBlueZ.device, isTold: false)
+                for service in ["0010", "0020"] {
+                    fake.addService(service, "1802", isTold: false)
+                    for place in 1...2 {
+                        fake.addCharacteristic(
+                            service, "\(service.prefix(3))\(place)", "2a06", ["write", "notify"], isTold: false)
+                    }
+                }
+                fake.answerConnects()
+                fake.refuse("AcquireNotify", "NotSupported", "Operation is not supported")
+            }
+            let device = try await stage.central.connect(Stage.address, holder: self.holder)
+            XCTAssertEqual(
+                device.services.flatMap { service in service.characteristics.map { "\(service.key)/\($0.key)" } },
+                ["1802_0010/2a06_0011", "1802_0010/2a06_0012", "1802_0020/2a06_0021", "1802_0020/2a06_0022"])
+            let find = { (service: String, characteristic: String) throws -> GATTCharacteristic in
+                try stage.central.characteristic(
+                    Stage.address, service: try XCTUnwrap(AttributeSelector(parsing: service)),
+                    characteristic: try XCTUnwrap(AttributeSelector(parsing: characteristic)))
+            }
+            for (service, characteristic) in [("1802", "2a06_0011"), ("1802_0010", "2a06")] {
+                XCTAssertThrowsError(try find(service, characteristic)) { error in
+                    XCTAssertEqual((error as? CentralError)?.code, .ambiguousAttribute)
+                }
+            }
+            XCTAssertThrowsError(try find("180f", "2a19")) { error in
+                XCTAssertEqual((error as? CentralError)?.code, .unknownAttribute)
+            }
+            let one = try find("1802_0020", "2a06_0021")
+            try await stage.central.write([1], to: one)
+            XCTAssertEqual(stage.fake.calls.last, "char0021 WriteValue")
+            try await stage.central.subscribe(one, holder: self.holder)
+            let path = "\(FakeBlueZ.device)/service0020/char0021"
+            stage.fake.change(path, self.characteristic1, [("Value", .bytes([5]))])
+            await stage.recorder.wait("the value") { stage.recorder.values.count == 1 }
+            XCTAssertEqual(stage.recorder.values[0].key, "1802_0020/2a06_0021")
+        }
+    }
+
+    @EventLoopActor
+    func testTheWriteTypeIsSaid() async throws {
+        try await withStage { stage in
+            try await stage.start { fake in
+                fake.addDevice(FakeBlueZ.device, isTold: false)
+                fake.addService("0010", "1802", isTold: false)
+                fake.addCharacteristic("0010", "0011", "2a06", ["write-without-response"], isTold: false)
+                fake.addCharacteristic("0010", "0013", "2a07", ["write"], isTold: false)
+                fake.answerConnects()
+            }
+            let device = try await stage.central.connect(Stage.address, holder: self.holder)
+            let characteristics = device.services.flatMap(\.characteristics)
+            for (characteristic, type) in zip(characteristics, ["command", "request"]) {
+                try await stage.central.write([1, 2], to: characteristic)
+                let message = try XCTUnwrap(stage.fake.messages.last)
+                var reader = message.reader()
+                XCTAssertEqual(reader.bytes(), [1, 2])
+                reader.next()
+                XCTAssertEqual(
+                    reader.value(), .dictionary("sv", [(.string("type"), .variant(.string(type)))]))
+            }
+            stage.fake.forgetCalls()
+            let error = await self.failure {
+                try await stage.central.write([1], to: characteristics[1], type: .command)
+            }
+            XCTAssertEqual(error?.code, .notSupported)
+            let long = await self.failure {
+                try await stage.central.write([UInt8](repeating: 0, count: 245), to: characteristics[0])
+            }
+            XCTAssertEqual(long?.code, .tooLong)
+            XCTAssertEqual(stage.fake.calls, [])
+        }
+    }
+}

@@ -122,12 +122,17 @@ private final class StreamEvents: @unchecked Sendable {
 
     /// The program has used the readiness: the next one is told again.
     func used() {
-        let source = state.withLock { state -> (any DispatchSourceProtocol)? in
-            guard state.isReported else { return nil }
-            state.isReported = false
-            return state.source
+        let poll = event == .hasBytesAvailable ? POLLIN : POLLOUT
+        // Looked for here first: a source on Linux tells of bytes and of the peer's end behind them but once.
+        let isReady = socket.isReady(for: poll)
+        let (source, isOpen) = state.withLock { state -> ((any DispatchSourceProtocol)?, Bool) in
+            guard state.isReported else { return (nil, false) }
+            let isOpen = state.status == .open
+            if !isReady || !isOpen { state.isReported = false }
+            return (state.source, isOpen)
         }
-        source?.resume()
+        guard let source else { return }
+        if isReady && isOpen { report(event) } else { source.resume() }
     }
 
     func report(_ event: Stream.Event) {

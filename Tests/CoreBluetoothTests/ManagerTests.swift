@@ -17,8 +17,8 @@ final class ManagerTests: FakeRadioTestCase {
 
     func testFirstStateComesToTheDelegateSetByThen() {
         onLoop { $0.state = .poweredOn }
-        let manager = CBCentralManager(delegate: nil, queue: queue, options: nil, radio: radio)
         queue.suspend()
+        let manager = CBCentralManager(delegate: nil, queue: queue, options: nil, radio: radio)
         settleLoop()
         XCTAssertEqual(manager.state, .unknown)
         manager.delegate = recorder

@@ -51,10 +51,10 @@ final class SimulatorTests: XCTestCase {
 
     private func discoverAll(_ peripheral: CBPeripheral) throws -> [String: CBCharacteristic] {
         peripheral.discoverServices(nil)
-        journal.wait(for: "services [\"180D\", \"180F\", \"1802\", \"FF00\"]")
+        journal.wait(for: "services [\"1801\", \"180F\", \"1802\", \"FF00\", \"180D\"]")
         var found: [String: CBCharacteristic] = [:]
         for service in try XCTUnwrap(peripheral.services) { peripheral.discoverCharacteristics(nil, for: service) }
-        journal.wait(for: "characteristics [\"FF01\", \"FF02\"]")
+        journal.wait(for: "characteristics [\"2A37\", \"2A39\"]")
         for characteristic in peripheral.services?.compactMap(\.characteristics).flatMap({ $0 }) ?? [] {
             found[characteristic.uuid.uuidString] = characteristic
         }
@@ -133,7 +133,7 @@ final class SimulatorTests: XCTestCase {
         let found = try discoverAll(peripheral)
         let level = try XCTUnwrap(found["2A19"])
         peripheral.discoverDescriptors(for: level)
-        journal.wait(for: "descriptors [\"2901\", \"2902\"]")
+        journal.wait(for: "descriptors [\"2902\", \"2901\"]")
         let note = try XCTUnwrap(level.descriptors?.first { $0.uuid == CBUUID(string: "2901") })
         peripheral.readValue(for: note)
         journal.wait(for: "descriptor 2901 Level")
@@ -141,7 +141,7 @@ final class SimulatorTests: XCTestCase {
         journal.wait(for: "wrote descriptor 2901")
         peripheral.readValue(for: note)
         journal.wait(for: "descriptor 2901 Charge")
-        let heart = try XCTUnwrap(peripheral.services?.first)
+        let heart = try XCTUnwrap(peripheral.services?.first { $0.uuid == CBUUID(string: "180D") })
         peripheral.discoverIncludedServices(nil, for: heart)
         journal.wait(for: "included [\"180F\"]")
         let long = try XCTUnwrap(found["FF02"])
@@ -196,17 +196,18 @@ final class SimulatorTests: XCTestCase {
         let peripheral = try connectStrap()
         let manager = try XCTUnwrap(manager)
         manager.scanForPeripherals(withServices: nil)
+        journal.clear()
         world?.control("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":false}")
         journal.wait(for: "state poweredOff")
         journal.wait(for: "disconnect disconnected error cb 7")
         XCTAssertFalse(manager.isScanning)
         XCTAssertEqual(peripheral.state, .disconnected)
         world?.control("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":true}")
-        journal.wait(for: "state poweredOn", count: 2)
+        journal.wait(for: "state poweredOn")
         world?.control("{\"op\":\"daemon_kill\"}")
         journal.wait(for: "state resetting")
         world?.control("{\"op\":\"daemon_start\"}")
-        journal.wait(for: "state poweredOn", count: 3, within: 20)
+        journal.wait(for: "state poweredOn", count: 2, within: 20)
         manager.scanForPeripherals(withServices: [CBUUID(string: "1802")])
         journal.wait(for: "discover Tag", within: 20)
     }

@@ -28,6 +28,8 @@ final class PeripheralLink {
     private var notifying: Set<UInt16> = []
     /// Values that came between the request to notify and its answer; they follow the answer.
     private var early: [UInt16: [[UInt8]]] = [:]
+    /// The attributes as they were when the program was last told of them.
+    private var tree: [RemoteService] = []
 
     private static var holders = 0
 
@@ -70,6 +72,7 @@ final class PeripheralLink {
                 try await radio.connect(key, for: holder)
                 guard phase == .waiting(holder) else { return }
                 phase = .up(holder)
+                tree = radio.services(of: key)
                 deliverConnected()
                 if !radio.isConnected(key) { linkWentDown(.byPeer) }
             } catch {
@@ -279,6 +282,8 @@ final class PeripheralLink {
     func servicesChanged() {
         guard isUp else { return }
         let services = radio.services(of: key)
+        guard services != tree else { return }
+        tree = services
         deliver { _, peripheral in
             guard let invalidated = peripheral.adoptChanged(services) else { return }
             peripheral.delegate?.peripheral(peripheral, didModifyServices: invalidated)
@@ -303,14 +308,17 @@ final class LinkOperation {
 
     static let finished = LinkOperation()
 
-    /// True for the first result only.
+    /// True for the first result only. What the operation holds is let go of.
     func finish() -> Bool {
+        perform = nil
+        fail = nil
         defer { isFinished = true }
         return !isFinished
     }
 
     /// The link has ended: with an error where the program did not ask for it, else in silence.
     func end(_ error: (any Error)?) {
+        let fail = fail
         guard finish(), let error else { return }
         fail?(error)
     }

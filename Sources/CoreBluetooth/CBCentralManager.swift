@@ -1,4 +1,5 @@
 internal import Bluetooth
+internal import Central
 public import Dispatch
 internal import EventLoop
 public import Foundation
@@ -66,6 +67,14 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
         LoopCalls.perform { [session] in session.open() }
     }
 
+    /// A manager on another bus than the system's.
+    package convenience init(
+        delegate: (any CBCentralManagerDelegate)?, queue: DispatchQueue?, options: [String: Any]? = nil,
+        busAddress: String
+    ) {
+        self.init(delegate: delegate, queue: queue, options: options, radio: CentralRadio(busAddress: busAddress))
+    }
+
     deinit {
         restoration?.end()
         for peripheral in livePeripherals { peripheral.storage.withLock { $0.state = .disconnected } }
@@ -91,13 +100,30 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
     /// peripheral is told once for each scan.
     open func scanForPeripherals(withServices serviceUUIDs: [CBUUID]?, options: [String: Any]? = nil) {
         guard isPoweredOn("scanForPeripherals") else { return }
+        let request = scanRequest(serviceUUIDs, options)
+        startScan(request)
+        restoration?.scanning(request)
+    }
+
+    private func scanRequest(_ serviceUUIDs: [CBUUID]?, _ options: [String: Any]?) -> RadioScanRequest {
         var request = RadioScanRequest()
         request.services = serviceUUIDs?.map(\.value) ?? []
         request.solicited =
             (options?[CBCentralManagerScanOptionSolicitedServiceUUIDsKey] as? [CBUUID])?.map(\.value) ?? []
         request.allowsDuplicates = isTrue(options?[CBCentralManagerScanOptionAllowDuplicatesKey])
+        return request
+    }
+
+    /// A scan with a pattern for the whole name, for DeviceDiscovery: the engine's own filter, as of the bridge's scans.
+    /// - Throws: `CBError.invalidParameters` where the pattern is none.
+    package func scan(named pattern: String?, services: [CBUUID]?, options: [String: Any]) throws {
+        var check = ScanRequest(kind: .library)
+        check.name = pattern
+        do { try check.check() } catch { throw CBError(.invalidParameters, error.message) }
+        guard isPoweredOn("a scan") else { return }
+        var request = scanRequest(services, options)
+        request.name = pattern
         startScan(request)
-        restoration?.scanning(request)
     }
 
     private func startScan(_ request: RadioScanRequest, isRestored: Bool = false) {

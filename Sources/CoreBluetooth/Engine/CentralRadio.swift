@@ -99,6 +99,7 @@ final class CentralRadio: Radio, CentralObserver {
         if request.solicited.isEmpty { wanted.services = request.services }
         if request.services.isEmpty { wanted.solicited = request.solicited }
         wanted.allowDuplicates = true
+        wanted.name = request.name
         do {
             scan.session = try central.startScan(wanted)
         } catch {

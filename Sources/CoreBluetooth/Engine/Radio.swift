@@ -56,6 +56,8 @@ struct RadioScanRequest: Equatable, Sendable {
     var services: [BluetoothUUID] = []
     var solicited: [BluetoothUUID] = []
     var allowsDuplicates = false
+    /// A pattern for the whole name, as in the engine's own scans.
+    var name: String?
 }
 
 /// One hearing of a device.

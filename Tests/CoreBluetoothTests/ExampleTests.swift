@@ -5,7 +5,7 @@ final class ExampleTests: XCTestCase {
     private var world: World?
 
     override func setUp() async throws {
-        world = try await World(Self.fleet)
+        world = try await World.make(Self.fleet)
     }
 
     override func tearDown() async throws {

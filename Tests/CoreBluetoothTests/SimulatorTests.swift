@@ -13,7 +13,7 @@ final class SimulatorTests: XCTestCase {
     private var manager: CBCentralManager?
 
     override func setUp() async throws {
-        world = try await World(World.fleet)
+        world = try await World.make(World.fleet)
     }
 
     override func tearDown() async throws {

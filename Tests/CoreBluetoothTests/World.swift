@@ -14,8 +14,13 @@ final class World {
     let simulator: Simulator
     private let directory: String
 
-    init(_ fleet: String) async throws {
+    /// Starts the loop, and on it a bus and a radio.
+    nonisolated static func make(_ fleet: String) async throws -> World {
         EventLoop.shared.startThread()
+        return try await World(fleet)
+    }
+
+    private init(_ fleet: String) async throws {
         bus = try await PrivateBus.start()
         var template = Array("\(NSTemporaryDirectory())/blueferry-XXXXXX".utf8CString)
         directory = mkdtemp(&template).map { String(cString: $0) } ?? ""

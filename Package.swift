@@ -70,12 +70,14 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "EventLoop"],
+            dependencies: [
+                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
+            ],
             swiftSettings: settings),
 
         // Tests, from the inside out
         module(
-            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox"]),
+            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator"]),
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),
@@ -85,18 +87,16 @@ let package = Package(
         tests("Pattern", ["Pattern"]),
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
-        tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "Sandbox"]),
+        tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "JSON", "Sandbox"]),
         tests(
             "CoreBluetooth",
-            [
-                "CoreBluetooth", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "Sandbox", "AlertAndBattery",
-                "Thermometer", "LongTransfer",
-            ]),
-        tests(
-            "DeviceDiscovery", ["DeviceDiscovery", "CoreBluetooth", "DBus", "EventLoop", "BlueZSimulator", "Sandbox"]),
+            ["CoreBluetooth", "Bluetooth", "EventLoop", "AlertAndBattery", "Thermometer", "LongTransfer"]),
+        tests("DeviceDiscovery", ["DeviceDiscovery", "CoreBluetooth", "EventLoop"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
-        tests("Bridge", ["Bridge", "Configuration", "Central", "MQTT", "JSON", "EventLoop"]),
-        tests("BlueZSimulator", ["BlueZSimulator", "DBus", "EventLoop", "Sandbox"]),
+        tests(
+            "Bridge",
+            ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
+        tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),

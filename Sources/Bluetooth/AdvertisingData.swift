@@ -36,7 +36,11 @@ extension Advertisement {
     private mutating func merge(type: UInt8, _ data: ArraySlice<UInt8>) {
         switch type {
         case ADType.flags: flags = data.first ?? flags
-        case ADType.shortenedName, ADType.completeName: name = String(decoding: data, as: UTF8.self)
+        case ADType.completeName: name = String(decoding: data, as: UTF8.self)
+        case ADType.shortenedName:
+            // Only the beginning of the name: of no use where the whole is known already.
+            let beginning = String(decoding: data, as: UTF8.self)
+            if name?.hasPrefix(beginning) != true { name = beginning }
         case ADType.txPower: txPower = data.first.map { Int8(bitPattern: $0) } ?? txPower
         case ADType.incompleteServices16, ADType.completeServices16: Self.add(data, width: 2, to: &services)
         case ADType.incompleteServices32, ADType.completeServices32: Self.add(data, width: 4, to: &services)

@@ -225,8 +225,8 @@ extension Central {
     private func linkUp(_ device: Device, _ link: Link) {
         link.phase = .up
         link.timer?.cancel()
-        link.pause.reset()
         link.failedAt = nil
+        link.upSince = clock.now
         counts.connects += 1
         device.connection.reason = nil
         buildTree(of: device)
@@ -286,6 +286,9 @@ extension Central {
         }
         if wasUp, link.phase != .disconnecting { counts.linksLost += 1 }
         let wasIntended = link.phase == .disconnecting
+        // A device that drops each link at once is sought ever more seldom.
+        if let upSince = link.upSince, clock.now - upSince > .seconds(10) { link.pause.reset() }
+        link.upSince = nil
         link.phase = .idle
         link.isOurs = false
         link.generation += 1

@@ -87,6 +87,7 @@ extension Central {
             adapter.monitor = bluez.registerMonitor(on: remote, ended) { [weak self, weak adapter] in
                 guard let self, let adapter else { return }
                 adapter.discovery.monitorReleased()
+                armRenewal(of: adapter)
                 reportMethod(adapter)
             }
         case .unregisterMonitor:

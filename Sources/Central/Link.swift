@@ -39,6 +39,7 @@ final class Link {
     var timer: LoopTimer?
     var pause: RetryPause
     var failedAt: MonotonicTime?
+    var upSince: MonotonicTime?
     var isSeeking = false
     private var calls: [Int: (CentralError) -> Void] = [:]
     private var nextCall = 0

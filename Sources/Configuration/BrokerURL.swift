@@ -34,8 +34,9 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
         case "mqtt", "tcp": self.init(host: "", port: 1883)
         case "mqtts", "ssl": self.init(host: "", port: 8883, isTLS: true)
         case "unix":
-            guard rest.hasPrefix("/"), rest.count > 1 else {
-                throw ParseError(message: "expected an absolute path after unix://")
+            // A socket's path has 108 bytes with its final zero (unix(7)).
+            guard rest.hasPrefix("/"), (2...107).contains(rest.utf8.count), !Settings.hasControlCharacters(rest) else {
+                throw ParseError(message: "expected an absolute path of at most 107 bytes after unix://")
             }
             self.init(host: "", port: 0)
             socketPath = String(rest)
@@ -53,15 +54,19 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
     private mutating func readCredentials(_ text: Substring) throws(ParseError) {
         let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         guard let name = parts.first.flatMap(Self.percentDecoded) else {
-            throw ParseError(message: "the user name in the URL is not percent-encoded as it must be")
+            throw Self.badCredentials("user name")
         }
         username = name.isEmpty ? nil : name
         if parts.count == 2 {
             guard let secret = Self.percentDecoded(parts[1]) else {
-                throw ParseError(message: "the password in the URL is not percent-encoded as it must be")
+                throw Self.badCredentials("password")
             }
             password = Secret(secret)
         }
+    }
+
+    private static func badCredentials(_ what: String) -> ParseError {
+        ParseError(message: "the \(what) in the URL has a % that is not followed by two digits, or control characters")
     }
 
     private mutating func readHost(_ text: Substring) throws(ParseError) {
@@ -84,7 +89,7 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
         let isAllowed = host.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && $0 != 0x2f && $0 != 0x3f && $0 != 0x23 }
         guard !host.isEmpty, isAllowed else { throw ParseError(message: "the URL's host is missing or not readable") }
         if let portText {
-            guard let port = Int(portText), (1...65535).contains(port) else {
+            guard let port = Int(portText), (1...65535).contains(port), !portText.hasPrefix("+") else {
                 throw ParseError(message: "the URL's port must be a number from 1 to 65535")
             }
             self.port = port
@@ -104,7 +109,7 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
             }
             bytes.append(high << 4 | low)
         }
-        return String(validating: bytes, as: UTF8.self)
+        return String(validating: bytes, as: UTF8.self).flatMap { Settings.hasControlCharacters($0) ? nil : $0 }
     }
 
     private static func hexValue(_ byte: UInt8) -> UInt8? {

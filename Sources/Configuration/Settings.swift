@@ -20,6 +20,13 @@ public struct Settings: Equatable, Sendable {
         public var id: String?
 
         public init() {}
+
+        /// The id to use: the configured one, else `hostName` with `-` for what may not stand in a topic.
+        public func resolvedID(hostName: String) -> String {
+            if let id { return id }
+            let safe = hostName.prefix(64).map { SettingsReader.isSafe(String($0)) ? $0 : "-" }
+            return safe.contains { $0 != "-" } ? String(safe) : "gateway"
+        }
     }
 
     public struct MQTT: Equatable, Sendable {
@@ -35,6 +42,12 @@ public struct Settings: Equatable, Sendable {
         /// Seconds between pings to an idle broker.
         public var keepAlive = 60
         public var tls = TLS()
+
+        mutating func clearCredentials() {
+            username = nil
+            password = nil
+            passwordFile = nil
+        }
 
         public enum Version: String, CaseIterable, Sendable {
             case v5 = "5"
@@ -88,8 +101,8 @@ public struct Settings: Equatable, Sendable {
         public var subscribe: [CharacteristicName] = []
         /// The only adapter to use, by address or name.
         public var adapter: String?
-        /// For pairing with a device that shows one: six digits.
-        public var passkey: Int?
+        /// For pairing with a device that shows one.
+        public var passkey: Passkey?
 
         public enum Connect: String, CaseIterable, Sendable {
             case onRequest = "on_request"
@@ -161,20 +174,4 @@ public struct Settings: Equatable, Sendable {
 
         public init() {}
     }
-}
-
-/// Text that is never shown: its description is dots.
-public struct Secret: Equatable, Sendable, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-    private let text: String
-
-    public init(_ text: String) {
-        self.text = text
-    }
-
-    public var description: String { "•••" }
-    public var debugDescription: String { description }
-    public var customMirror: Mirror { Mirror(self, children: []) }
-
-    /// The secret itself, for the one place that needs it.
-    public func reveal() -> String { text }
 }

@@ -36,6 +36,19 @@ extension Settings {
         ]
     }
 
+    /// The devices, each as its keys and values in the file's order; passkeys show as dots.
+    public var deviceEntries: [[(key: String, value: SettingValue)]] {
+        func text(_ value: String?) -> SettingValue { value.map { .text($0) } ?? .none }
+        return devices.map { device in
+            [
+                ("address", .text(device.address.description)), ("name", text(device.name)),
+                ("connect", .text(device.connect.rawValue)),
+                ("subscribe", .list(device.subscribe.map(\.description))), ("adapter", text(device.adapter)),
+                ("passkey", text(device.passkey?.description)),
+            ]
+        }
+    }
+
     /// The lists of the file that hold plain values.
     public var listEntries: [(key: String, value: SettingValue)] {
         [

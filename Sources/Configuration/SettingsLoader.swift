@@ -1,100 +1,99 @@
 internal import Glibc
 internal import YAML
 
-/// A fault in the settings: what is wrong, in which key, and where it was written.
-public struct ConfigurationError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// The file, or the variable or argument that held the value.
-    public var source: String
-    public var line: Int?
-    public var column: Int?
-    public var key: String
-    public var message: String
-
-    public var description: String {
-        var place = source
-        if let line, let column { place += ":\(line):\(column)" }
-        return key.isEmpty ? "\(place): \(message)" : "\(place): \(key): \(message)"
-    }
-
-    init(_ error: YAMLError) {
-        self.init(
-            source: error.file, line: error.position?.line, column: error.position?.column, key: error.path,
-            message: error.message)
-    }
-
-    public init(source: String, line: Int? = nil, column: Int? = nil, key: String = "", message: String) {
-        self.source = source
-        self.line = line
-        self.column = column
-        self.key = key
-        self.message = message
-    }
-}
-
 extension Settings {
     /// Reads the file, where there is one, then the environment, then the arguments; each overrides what came before.
     /// - Parameters:
     ///   - path: a YAML file; nil: defaults.
-    ///   - environment: of which `BLUEFERRY_<SECTION>_<KEY>` counts, for each key that holds one value.
-    ///   - overrides: key paths such as `mqtt.url` with their values, from arguments.
+    ///   - environment: of which `BLUEFERRY_<SECTION>_<KEY>` counts, for each key but those of devices.
+    ///   - overrides: key paths such as `mqtt.url` with their values, from arguments. Lists take commas.
     /// - Throws: ``ConfigurationError`` for the first fault.
     public static func load(
         path: String?, environment: [String: String] = [:], overrides: [(key: String, value: String)] = []
     ) throws(ConfigurationError) -> Settings {
         var settings = Settings()
+        var root: YAMLNode?
         if let path {
             do {
-                try SettingsReader.read(try YAMLDocument.load(path: path), into: &settings)
+                let node = try YAMLDocument.load(path: path)
+                try SettingsReader.read(node, into: &settings)
+                root = node
             } catch { throw ConfigurationError(error) }
         }
-        for key in SettingKey.scalars {
+        for key in SettingKey.all {
             let variable = key.environmentVariable
             guard let value = environment[variable] else { continue }
-            try settings.override(key.path, with: value, source: variable)
+            try settings.override(key, with: value, source: variable)
         }
-        for (key, value) in overrides {
-            guard SettingKey.scalars.contains(where: { $0.path == key }) else {
-                let hint = YAMLNode.nearest(to: key, among: SettingKey.scalars.map(\.path))
+        for (path, value) in overrides {
+            guard let key = SettingKey.all.first(where: { $0.path == path }) else {
+                let hint = YAMLNode.nearest(to: path, among: SettingKey.all.map(\.path))
                 throw ConfigurationError(
-                    source: "argument", key: key,
-                    message: "is no setting that holds one value" + (hint.map { "; did you mean '\($0)'?" } ?? ""))
+                    source: "argument", key: path,
+                    message: "is no setting that an argument can give"
+                        + (hint.map { "; did you mean '\($0)'?" } ?? ""))
             }
             try settings.override(key, with: value, source: "argument")
         }
+        try settings.finish(root, source: path ?? "settings")
         try settings.readPasswordFile()
         return settings
     }
 
-    /// Reads settings from a text, as ``load(path:environment:overrides:)`` reads a file.
+    /// Reads settings from a text, as ``load(path:environment:overrides:)`` reads a file, but opens no password file.
     public static func parse(_ text: String, file: String) throws(ConfigurationError) -> Settings {
         var settings = Settings()
+        let root: YAMLNode
         do {
-            try SettingsReader.read(try YAMLDocument.parse(Array(text.utf8), file: file), into: &settings)
+            root = try YAMLDocument.parse(Array(text.utf8), file: file)
+            try SettingsReader.read(root, into: &settings)
         } catch { throw ConfigurationError(error) }
+        try settings.finish(root, source: file)
         return settings
     }
 
-    private mutating func override(_ path: String, with value: String, source: String) throws(ConfigurationError) {
-        // The value is read as the YAML scalar that it would be in the file, quoted, so that it stays one value.
+    /// The variables that look like settings and are none, each with the nearest that is one, for a warning.
+    public static func unknownVariables(in environment: [String: String]) -> [(name: String, nearest: String?)] {
+        let known = SettingKey.all.map(\.environmentVariable)
+        return environment.keys.filter { $0.hasPrefix("BLUEFERRY_") && !known.contains($0) }.sorted()
+            .map { ($0, YAMLNode.nearest(to: $0, among: known)) }
+    }
+
+    /// Reads the value as it would stand in the file: in quotes, so that it stays one value. An empty one is the key
+    /// without a value.
+    private mutating func override(
+        _ key: SettingKey, with value: String, source: String
+    ) throws(ConfigurationError) {
+        guard !Self.hasControlCharacters(value) else {
+            throw ConfigurationError(source: source, key: key.path, message: "holds a control character")
+        }
+        let levels = key.path.split(separator: ".")
         var text = ""
-        let parts = path.split(separator: ".")
-        for (depth, part) in parts.enumerated() {
-            text += String(repeating: " ", count: depth) + part + ":" + (depth == parts.count - 1 ? "" : "\n")
+        for (depth, level) in levels.enumerated() {
+            text += (depth == 0 ? "" : "\n") + String(repeating: " ", count: depth) + level + ":"
         }
-        var quoted = ""
-        for scalar in value.unicodeScalars {
-            guard scalar.value >= 0x20, scalar.value != 0x7f else {
-                throw ConfigurationError(source: source, key: path, message: "holds a control character")
-            }
-            quoted.unicodeScalars.append(scalar)
-            if scalar == "'" { quoted.unicodeScalars.append(scalar) }
-        }
-        let isBoolean = SettingKey.scalars.contains { $0.path == path && $0.isBoolean }
-        text += isBoolean ? " \(value)\n" : " '\(quoted)'\n"
+        text += " " + Self.written(value, as: key.kind) + "\n"
         do {
             try SettingsReader.read(try YAMLDocument.parse(Array(text.utf8), file: source), into: &self)
         } catch {
-            throw ConfigurationError(source: source, key: path, message: error.message)
+            throw ConfigurationError(source: source, key: key.path, message: error.message)
+        }
+    }
+
+    private static func written(_ value: String, as kind: SettingKey.Kind) -> String {
+        func quoted(_ text: some StringProtocol) -> String {
+            "'" + text.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "''") + "'"
+        }
+        switch kind {
+        case .list:
+            let items = value.split(separator: ",").map { item in
+                var item = item.drop { $0 == " " }
+                while item.last == " " { item.removeLast() }
+                return quoted(item)
+            }
+            return "[" + items.joined(separator: ", ") + "]"
+        case .flag where value.utf8.allSatisfy({ 0x61...0x7a ~= $0 | 0x20 }): return value
+        case .flag, .text: return value.isEmpty ? "" : quoted(value)
         }
     }
 
@@ -103,37 +102,44 @@ extension Settings {
         func fault(_ message: String) -> ConfigurationError {
             ConfigurationError(source: path, key: "mqtt.password_file", message: message)
         }
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw fault("cannot be opened: \(String(cString: strerror(errno)))") }
-        defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        let count = read(descriptor, &bytes, bytes.count)
-        guard count >= 0 else { throw fault("cannot be read: \(String(cString: strerror(errno)))") }
-        let line = bytes[0..<count].prefix { $0 != 0x0a && $0 != 0x0d }
-        guard !line.isEmpty, let text = String(validating: line, as: UTF8.self) else {
+        let bytes: [UInt8]
+        do { bytes = try YAMLDocument.readFile(path, limit: 65536) } catch { throw fault(error.message) }
+        let line = bytes.prefix { $0 != 0x0a && $0 != 0x0d }
+        guard !line.isEmpty, line.count <= 65535, let text = String(validating: line, as: UTF8.self) else {
             throw fault("its first line is not a password")
         }
         mqtt.password = Secret(text)
     }
+
+    /// True for text with characters that are no part of any name, path or word.
+    static func hasControlCharacters(_ text: some StringProtocol) -> Bool {
+        text.unicodeScalars.contains { $0.value < 0x20 || 0x7f...0x9f ~= $0.value }
+    }
 }
 
-/// One setting that holds a single value, by its path in the file.
+/// One setting that a variable or an argument can give, by its path in the file.
 public struct SettingKey: Sendable {
+    public enum Kind: Sendable {
+        case text, flag, list
+    }
+
     public let path: String
-    public let isBoolean: Bool
+    public let kind: Kind
 
     /// `BLUEFERRY_MQTT_URL` for `mqtt.url`.
     public var environmentVariable: String {
         "BLUEFERRY_" + String(path.uppercased().map { $0 == "." ? "_" : $0 })
     }
 
-    /// Every key that holds one value, in the order of the file.
-    public static let scalars: [SettingKey] = [
-        "gateway.id", "mqtt.url", "mqtt.base_topic", "mqtt.version", "mqtt.client_id", "mqtt.username", "mqtt.password",
-        "mqtt.password_file", "mqtt.keep_alive", "mqtt.tls.ca_file", "mqtt.tls.certificate_file", "mqtt.tls.key_file",
-        "bluetooth.scan.enabled?", "bluetooth.scan.mode", "bluetooth.scan.name", "bluetooth.scan.rssi",
-        "bluetooth.scan.allow_duplicates?", "bluetooth.scan.renew_interval", "publish.advertisements?",
-        "publish.unknown_devices?", "commands.enabled?", "outbox.path", "outbox.limit", "homeassistant.enabled?",
-        "homeassistant.prefix", "logging.level", "logging.format",
-    ].map { SettingKey(path: $0.hasSuffix("?") ? String($0.dropLast()) : $0, isBoolean: $0.hasSuffix("?")) }
+    /// Every key but those of devices, in the order of ``Settings/scalarEntries`` and ``Settings/listEntries``.
+    public static let all: [SettingKey] = {
+        let defaults = Settings()
+        return (defaults.scalarEntries + defaults.listEntries).map { entry in
+            switch entry.value {
+            case .flag: SettingKey(path: entry.key, kind: .flag)
+            case .list: SettingKey(path: entry.key, kind: .list)
+            case .none, .number, .text: SettingKey(path: entry.key, kind: .text)
+            }
+        }
+    }()
 }

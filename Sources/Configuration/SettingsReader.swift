@@ -36,30 +36,15 @@ enum SettingsReader {
             "url", "base_topic", "version", "client_id", "username", "password", "password_file", "keep_alive", "tls",
         ])
         try value(node["url"]) { (url) throws(YAMLError) in
-            do { mqtt.url = try BrokerURL(parsing: try url.string()) } catch let fault as BrokerURL.ParseError {
-                throw url.error(fault.message)
-            } catch let fault as YAMLError { throw fault } catch { throw url.error("is not readable") }
-            if let username = mqtt.url.username { mqtt.username = username }
-            if let password = mqtt.url.password { mqtt.password = password }
-            mqtt.url.username = nil
-            mqtt.url.password = nil
+            mqtt.url = try url.brokerURL()
+            // A URL that brings credentials replaces those of the layers below it.
+            if mqtt.url.username != nil || mqtt.url.password != nil { mqtt.clearCredentials() }
         }
-        try value(node["base_topic"]) { (base) throws(YAMLError) in
-            let text = try base.string()
-            let levels = text.split(separator: "/", omittingEmptySubsequences: false)
-            guard levels.allSatisfy({ isSafe($0) }) else {
-                throw base.error("expected levels of A-Z a-z 0-9 _ - with / between them, found '\(text)'")
-            }
-            mqtt.baseTopic = text
-        }
+        try value(node["base_topic"]) { (base) throws(YAMLError) in mqtt.baseTopic = try base.topicLevels() }
         try value(node["version"]) { (version) throws(YAMLError) in mqtt.version = try version.choice() }
         try optional(node["client_id"]) { (id) throws(YAMLError) in mqtt.clientID = try id?.text(upTo: 128) }
         try optional(node["username"]) { (name) throws(YAMLError) in mqtt.username = try name?.text(upTo: 1024) }
-        try optional(node["password"]) { (password) throws(YAMLError) in
-            mqtt.password = try password.map { (node) throws(YAMLError) in Secret(try node.secretText()) }
-        }
-        try optional(node["password_file"]) { (file) throws(YAMLError) in mqtt.passwordFile = try file?.text(upTo: 4096)
-        }
+        try password(node, &mqtt)
         try value(node["keep_alive"]) { (seconds) throws(YAMLError) in
             mqtt.keepAlive = try seconds.integer(in: 5...65535)
         }
@@ -70,8 +55,24 @@ enum SettingsReader {
             mqtt.tls.certificateFile = try file?.text(upTo: 4096)
         }
         try optional(tls["key_file"]) { (file) throws(YAMLError) in mqtt.tls.keyFile = try file?.text(upTo: 4096) }
-        guard (mqtt.tls.certificateFile == nil) == (mqtt.tls.keyFile == nil) else {
-            throw tls.error("certificate_file and key_file go together")
+    }
+
+    /// The password or its file: each replaces the other of the layers below it.
+    private static func password(_ node: YAMLNode, _ mqtt: inout Settings.MQTT) throws(YAMLError) {
+        if let password = node["password"], !password.isNull, let file = node["password_file"], !file.isNull {
+            throw file.error("give the password or its file, not both")
+        }
+        try optional(node["password"]) { (password) throws(YAMLError) in
+            mqtt.password = nil
+            guard let password else { return }
+            mqtt.password = Secret(try password.secretText())
+            mqtt.passwordFile = nil
+        }
+        try optional(node["password_file"]) { (file) throws(YAMLError) in
+            mqtt.passwordFile = nil
+            guard let file else { return }
+            mqtt.passwordFile = try file.text(upTo: 4096)
+            mqtt.password = nil
         }
     }
 
@@ -127,7 +128,7 @@ enum SettingsReader {
         }
         let text = try address.string()
         guard let parsed = BluetoothAddress(parsing: text) else {
-            throw address.error("expected an address such as A4:C1:38:5E:07:D3, found '\(text)'")
+            throw address.error("expected an address such as A4:C1:38:5E:07:D3, found \(address.whatItIs)")
         }
         var device = Settings.Device(address: parsed)
         try optional(node["name"]) { (name) throws(YAMLError) in device.name = try name?.deviceName() }
@@ -137,7 +138,7 @@ enum SettingsReader {
         }
         try optional(node["adapter"]) { (adapter) throws(YAMLError) in device.adapter = try adapter?.adapterName() }
         try optional(node["passkey"]) { (passkey) throws(YAMLError) in
-            device.passkey = try passkey?.integer(in: 0...999_999)
+            device.passkey = try passkey?.passkey()
         }
         return device
     }
@@ -153,7 +154,7 @@ enum SettingsReader {
         guard let node else { return }
         try node.checkKeys(["enabled", "prefix"])
         try value(node["enabled"]) { (enabled) throws(YAMLError) in home.enabled = try enabled.bool() }
-        try value(node["prefix"]) { (prefix) throws(YAMLError) in home.prefix = try prefix.topicLevel() }
+        try value(node["prefix"]) { (prefix) throws(YAMLError) in home.prefix = try prefix.topicLevels() }
     }
 
     private static func logging(_ node: YAMLNode?, _ logging: inout Settings.Logging) throws(YAMLError) {
@@ -204,10 +205,23 @@ enum SettingsReader {
 extension YAMLNode {
     fileprivate func text(upTo limit: Int) throws(YAMLError) -> String {
         let text = try string()
-        guard !text.isEmpty, text.utf8.count <= limit, !text.utf8.contains(0) else {
-            throw error("expected text of 1 to \(limit) bytes")
+        guard !text.isEmpty, text.utf8.count <= limit, !Settings.hasControlCharacters(text) else {
+            throw error("expected text of 1 to \(limit) bytes without control characters")
         }
         return text
+    }
+
+    fileprivate func brokerURL() throws(YAMLError) -> BrokerURL {
+        let text = try string()
+        do { return try BrokerURL(parsing: text) } catch { throw self.error(error.message) }
+    }
+
+    /// Six digits that no error repeats.
+    fileprivate func passkey() throws(YAMLError) -> Passkey {
+        guard case .scalar(let text, _) = content, (1...6).contains(text.utf8.count),
+            let value = UInt32(text), let passkey = Passkey(value), !text.hasPrefix("+")
+        else { throw error("expected a number of up to six digits") }
+        return passkey
     }
 
     /// A password: its errors never repeat it.
@@ -221,7 +235,16 @@ extension YAMLNode {
     fileprivate func topicLevel() throws(YAMLError) -> String {
         let text = try string()
         guard SettingsReader.isSafe(text), text.utf8.count <= 64 else {
-            throw error("expected 1 to 64 characters of A-Z a-z 0-9 _ -, found '\(text)'")
+            throw error("expected 1 to 64 characters of A-Z a-z 0-9 _ -, found \(whatItIs)")
+        }
+        return text
+    }
+
+    fileprivate func topicLevels() throws(YAMLError) -> String {
+        let text = try string()
+        let levels = text.split(separator: "/", omittingEmptySubsequences: false)
+        guard levels.allSatisfy({ SettingsReader.isSafe($0) }), text.utf8.count <= 256 else {
+            throw error("expected levels of A-Z a-z 0-9 _ - with / between them, found \(whatItIs)")
         }
         return text
     }
@@ -229,15 +252,15 @@ extension YAMLNode {
     fileprivate func deviceName() throws(YAMLError) -> String {
         let text = try topicLevel()
         guard text.utf8.count != 12 || BluetoothAddress(parsing: text) == nil else {
-            throw error("'\(text)' reads as an address; choose another name")
+            throw error("\(whatItIs) reads as an address; choose another name")
         }
         return text
     }
 
     fileprivate func adapterName() throws(YAMLError) -> String {
         let text = try string()
-        guard SettingsReader.isSafe(text) || BluetoothAddress(parsing: text) != nil else {
-            throw error("expected an adapter's address or name, such as hci0, found '\(text)'")
+        guard !text.isEmpty, text.utf8.count <= 248, !Settings.hasControlCharacters(text) else {
+            throw error("expected an adapter's address or name, such as hci0, found \(whatItIs)")
         }
         return text
     }
@@ -245,7 +268,7 @@ extension YAMLNode {
     fileprivate func uuid() throws(YAMLError) -> BluetoothUUID {
         let text = try string()
         guard let uuid = BluetoothUUID(parsing: text) else {
-            throw error("expected a UUID such as 180f, found '\(text)'")
+            throw error("expected a UUID such as 180f, found \(whatItIs)")
         }
         return uuid
     }
@@ -255,7 +278,7 @@ extension YAMLNode {
         let parts = text.split(separator: "/", omittingEmptySubsequences: false)
         guard parts.count == 2, let service = attributeName(parts[0]), let characteristic = attributeName(parts[1])
         else {
-            throw error("expected service/characteristic such as 180f/2a19, found '\(text)'")
+            throw error("expected service/characteristic such as 180f/2a19, found \(whatItIs)")
         }
         return Settings.CharacteristicName(service: service, characteristic: characteristic)
     }

@@ -9,7 +9,7 @@ public final class DBusMessage {
     nonisolated(unsafe) let pointer: OpaquePointer
 
     /// Takes over one reference.
-    nonisolated init(adopting pointer: OpaquePointer) {
+    init(adopting pointer: OpaquePointer) {
         self.pointer = pointer
     }
 

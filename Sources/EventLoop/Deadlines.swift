@@ -2,8 +2,8 @@
 @EventLoopActor
 public final class Pending<Value> {
     private var result: Result<Value, any Error>?
-    private var continuation: CheckedContinuation<Void, Never>?
-    private var timer: LoopTimer?
+    private var waiters: [CheckedContinuation<Void, Never>] = []
+    private var timers: [LoopTimer] = []
 
     public nonisolated init() {}
 
@@ -13,23 +13,25 @@ public final class Pending<Value> {
     public func finish(_ result: Result<Value, any Error>) {
         guard self.result == nil else { return }
         self.result = result
-        timer?.cancel()
-        timer = nil
-        continuation?.resume()
-        continuation = nil
+        for timer in timers { timer.cancel() }
+        timers = []
+        let waiting = waiters
+        waiters = []
+        for waiter in waiting { waiter.resume() }
     }
 
     public func succeed(_ value: Value) { finish(.success(value)) }
     public func fail(_ error: any Error) { finish(.failure(error)) }
 
-    /// Waits for the result; one waiter at a time. After `timeout` the result is ``DeadlineExceeded``.
+    /// Waits for the result. The first `timeout` of a waiter that passes makes it ``DeadlineExceeded``, for all of them.
     public func value(timeout: Duration? = nil, clock: any LoopClock = SystemClock.shared) async throws -> Value {
         if let result { return try result.get() }
         if let timeout {
-            timer = clock.schedule(after: timeout) { [weak self] in self?.fail(DeadlineExceeded(after: timeout)) }
+            let timer = clock.schedule(after: timeout) { [weak self] in self?.fail(DeadlineExceeded(after: timeout)) }
+            timers.append(timer)
         }
         await withCheckedContinuation { continuation in
-            self.continuation = continuation
+            waiters.append(continuation)
         }
         guard let result else { throw CancellationError() }
         return try result.get()

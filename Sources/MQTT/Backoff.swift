@@ -4,11 +4,14 @@ internal import EventLoop
 /// us away is left in peace for longer each time. Every wait is shortened by chance, up to half, so that a fleet does
 /// not come back at the same instant.
 struct Backoff {
-    static let shortest = Duration.milliseconds(100)
+    static let shortest = Duration.milliseconds(10)
     static let longestUnreachable = Duration.milliseconds(1_500)
     static let firstRefused = Duration.seconds(1)
     static let longestRefused = Duration.seconds(60)
     static let longestUnauthorised = Duration.seconds(300)
+
+    /// So many short lives in a row, each begun at the first try, look like a takeover.
+    static let suspiciousLives = 4
 
     private var unreachable = Self.shortest
     private var refused = Self.firstRefused
@@ -20,10 +23,11 @@ struct Backoff {
     mutating func connectionEnded(_ code: MQTTFault.Code, lasted: Duration) -> Bool {
         // Two clients that drive each other out stay connected for as long as the other one waits.
         if lasted > max(.seconds(30), refused * 2) { refused = Self.firstRefused }
-        if lasted > .seconds(5) { unreachable = Self.shortest }
+        // The first try comes at once: a broker that went away is not there then, and one that drove us out is.
+        unreachable = Self.shortest
         guard code == .unreachable else { return false }
         shortLives = lasted < max(.seconds(10), refused * 2) ? shortLives + 1 : 0
-        return shortLives >= 3
+        return shortLives >= Self.suspiciousLives
     }
 
     /// The wait after a fault; the next one is longer.

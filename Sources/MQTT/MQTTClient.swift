@@ -5,7 +5,8 @@ public import EventLoop
 /// Each attempt has a connection of its own; nothing is carried over but the subscriptions, which are made again.
 /// Messages of QoS 1 without an acknowledgement are given back to the owner, who repeats them: only one side may.
 /// Handlers are called on the loop, synchronously; in them everything may be called but ``stop(flushWithin:)``, which
-/// is `async` and so runs later.
+/// is `async` and so runs later. A client that is let go without it drops its connection, and the broker publishes the
+/// will.
 @EventLoopActor
 public final class MQTTClient {
     public let settings: MQTTSettings
@@ -48,6 +49,11 @@ public final class MQTTClient {
     public init(_ settings: MQTTSettings, clock: any LoopClock = SystemClock.shared) {
         self.settings = settings
         self.clock = clock
+    }
+
+    deinit {
+        guard let connection else { return }
+        Task { @EventLoopActor in connection.close() }
     }
 
     public var statistics: MQTTStatistics {

@@ -75,6 +75,11 @@ public final class PrivateBroker {
 
     /// Ends the broker, as a service manager does.
     public func stopBroker() async {
+        // mosquitto forgets a SIGTERM that comes between its log line "running" and its first turn: it is sent again.
+        for _ in 0..<10 {
+            process?.terminate()
+            if (try? await process?.waitForExit(within: .milliseconds(200))) != nil { break }
+        }
         await process?.stop()
         process = nil
     }

@@ -26,7 +26,7 @@ public final class PrivateBus {
         let socket = directory.file("bus")
         // sun_path of unix(7)
         guard socket.utf8.count < 108 else {
-            throw SandboxError(.system, "the path of a socket in \(directory.path) is too long; set TMPDIR to a shorter one")
+            throw SandboxError(.system, "\(directory.path) is too long for a socket; set TMPDIR to a shorter path")
         }
         address = "unix:path=" + Self.escape(socket)
         configuration = try directory.write(Self.configuration(address), to: "bus.conf")

@@ -160,7 +160,7 @@ final class LineReader {
     }
 }
 
-extension Array<UInt8> {
+extension [UInt8] {
     /// The longest end of the array whose elements all satisfy `predicate`.
     fileprivate func suffix(while predicate: (UInt8) -> Bool) -> ArraySlice<UInt8> {
         var start = endIndex

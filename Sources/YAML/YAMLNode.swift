@@ -64,10 +64,20 @@ public struct YAMLNode: Sendable {
     /// What the node is, for errors: `'text'`, `a list`, `a mapping`.
     public var whatItIs: String {
         switch content {
-        case .scalar(let text, _): text.isEmpty ? "nothing" : "'\(text)'"
+        case .scalar(let text, _): text.isEmpty ? "nothing" : Self.quoted(text)
         case .sequence: "a list"
         case .mapping: "a mapping"
         }
+    }
+
+    /// Text of a file as errors show it: in quotes, on one line, and not endless.
+    public static func quoted(_ text: some StringProtocol) -> String {
+        var shown = ""
+        for scalar in text.unicodeScalars.prefix(60) {
+            let isControl = scalar.value < 0x20 || 0x7f...0x9f ~= scalar.value
+            shown.unicodeScalars.append(isControl ? "\u{fffd}" : scalar)
+        }
+        return "'\(shown)\(text.unicodeScalars.dropFirst(60).isEmpty ? "" : "…")'"
     }
 
     /// True for a key without a value, `~` and `null`.
@@ -136,11 +146,11 @@ public struct YAMLNode: Sendable {
     /// Throws for the first key that is not among `known`, with the nearest known one as a hint.
     public func checkKeys(_ known: [String]) throws(YAMLError) {
         for entry in try mapping() where !known.contains(entry.key) {
-            let hint = Self.nearest(to: entry.key, among: known).map { "; did you mean '\($0)'?" } ?? ""
+            let hint = Self.nearest(to: entry.key, among: known).map { "did you mean '\($0)'?" }
             throw YAMLError(
                 file: file, position: entry.keyPosition, path: path,
-                message:
-                    "unknown key '\(entry.key)'\(hint.isEmpty ? "; known are \(known.joined(separator: ", "))" : hint)")
+                message: "unknown key \(Self.quoted(entry.key)); "
+                    + (hint ?? "known are \(known.joined(separator: ", "))"))
         }
     }
 

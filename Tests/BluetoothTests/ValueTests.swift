@@ -73,6 +73,28 @@ final class ValueTests: XCTestCase {
         XCTAssertNil(advertisement.name)
     }
 
+    func testShortenedNameDoesNotReplaceTheWholeName() {
+        var advertisement = Advertisement()
+        advertisement.merge(advertisingData: [3, ADType.shortenedName, 0x41, 0x42])
+        XCTAssertEqual(advertisement.name, "AB")
+        advertisement.merge(advertisingData: [4, ADType.completeName, 0x41, 0x42, 0x43])
+        advertisement.merge(advertisingData: [3, ADType.shortenedName, 0x41, 0x42])
+        XCTAssertEqual(advertisement.name, "ABC")
+        advertisement.merge(advertisingData: [2, ADType.shortenedName, 0x58])
+        XCTAssertEqual(advertisement.name, "X")
+    }
+
+    func testAdvertisingDataCutShortKeepsWhatStoodBefore() {
+        var advertisement = Advertisement()
+        advertisement.merge(advertisingData: [2, ADType.flags, 6, 9, ADType.completeName, 0x41])
+        XCTAssertEqual(advertisement.flags, 6)
+        XCTAssertNil(advertisement.name)
+        advertisement.merge(advertisingData: [2, ADType.txPower, 0xec, 0, 2, ADType.txPower, 4])
+        XCTAssertEqual(advertisement.txPower, -20, "nothing counts after the zero that ends the data")
+        advertisement.merge(advertisingData: [2, ADType.manufacturerData, 0x99, 1, ADType.flags])
+        XCTAssertEqual(advertisement.manufacturerData, [])
+    }
+
     func testAdvertisingDataOfAnyBytesNeverTraps() {
         var generator = SystemRandomNumberGenerator()
         for _ in 0..<2000 {

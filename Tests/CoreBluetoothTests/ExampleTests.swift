@@ -1,11 +1,12 @@
+import TestKit
 import XCTest
 
 /// The examples, as processes of their own, on the simulated radio.
 final class ExampleTests: XCTestCase {
-    private var world: World?
+    private var world: SimulatedRadio?
 
     override func setUp() async throws {
-        world = try await World.make(Self.fleet)
+        world = try await SimulatedRadio.start(Self.fleet)
     }
 
     override func tearDown() async throws {
@@ -70,7 +71,7 @@ final class ExampleTests: XCTestCase {
         XCTAssertTrue(text.contains("found Keys at -60 dBm\n"), text)
         XCTAssertTrue(text.contains("battery: 100 %\n"), text)
         XCTAssertTrue(text.hasSuffix("disconnected\n"), text)
-        let log = world?.control("{\"op\":\"log\",\"device\":\"keys\"}") ?? ""
+        let log = try world?.order("{\"op\":\"log\",\"device\":\"keys\"}") ?? ""
         XCTAssertTrue(log.contains("\"value\":\"01\""), log)
     }
 
@@ -84,23 +85,23 @@ final class ExampleTests: XCTestCase {
     func testLongTransfer() throws {
         let (process, output) = try start("LongTransfer")
         let deadline = Date(timeIntervalSinceNow: 20)
-        while !(world?.control("{\"op\":\"log\",\"device\":\"sender\"}") ?? "").contains("\"subscribe\""), Date() < deadline {
+        while !(try world?.order("{\"op\":\"log\",\"device\":\"sender\"}") ?? "").contains("\"subscribe\""), Date() < deadline {
             sched_yield()
         }
         let text = (0..<300).map { "line \($0)\n" }.joined()
         let bytes = Array(text.utf8)
         for start in stride(from: 0, to: bytes.count, by: 200) {
-            send(Array(bytes[start..<min(start + 200, bytes.count)]))
+            try send(Array(bytes[start..<min(start + 200, bytes.count)]))
         }
-        send(Array("EOM".utf8))
+        try send(Array("EOM".utf8))
         let printed = finish(process, output)
         XCTAssertTrue(printed.contains("received \(bytes.count) bytes: \(text)"), printed)
     }
 
-    private func send(_ chunk: [UInt8]) {
+    private func send(_ chunk: [UInt8]) throws {
         let hex = chunk.map { String(format: "%02x", $0) }.joined()
         let characteristic = "e20a39f4-73f5-4bc4-a12f-17d1ad07a961/08590f7e-db05-467e-8757-72f6faeb13d4"
-        world?.control(
+        try world?.order(
             "{\"op\":\"notify\",\"device\":\"sender\",\"characteristic\":\"\(characteristic)\",\"value\":\"\(hex)\"}")
     }
 }

@@ -1,19 +1,20 @@
 import Bluetooth
 import EventLoop
+import TestKit
 import XCTest
 
 @testable import CoreBluetooth
 
 /// The whole stack: managers, the engine, a bus, and a simulated radio.
 final class SimulatorTests: XCTestCase {
-    private var world: World?
+    private var world: SimulatedRadio?
     private let recorder = Recorder()
     private var journal: Journal { recorder.journal }
     private let queue = DispatchQueue(label: "test")
     private var manager: CBCentralManager?
 
     override func setUp() async throws {
-        world = try await World.make(World.fleet)
+        world = try await SimulatedRadio.start(Radios.fleet)
     }
 
     override func tearDown() async throws {
@@ -111,7 +112,7 @@ final class SimulatorTests: XCTestCase {
         peripheral.setNotifyValue(true, for: rate)
         journal.wait(for: "notifying 2A37 true")
         for value in ["0648", "0649", "064a"] {
-            world?.control(
+            try world?.order(
                 "{\"op\":\"notify\",\"device\":\"strap\",\"characteristic\":\"180d/2a37\",\"value\":\"\(value)\"}")
         }
         journal.wait(for: "value 2A37 6,74")
@@ -122,7 +123,7 @@ final class SimulatorTests: XCTestCase {
         journal.wait(for: "notifying 2A37 false")
         manager?.cancelPeripheralConnection(peripheral)
         journal.wait(for: "disconnect disconnected")
-        let log = world?.control("{\"op\":\"log\",\"device\":\"strap\"}") ?? ""
+        let log = try world?.order("{\"op\":\"log\",\"device\":\"strap\"}") ?? ""
         XCTAssertTrue(log.contains("\"value\":\"02\""), log)
         XCTAssertTrue(log.contains("command"), log)
         XCTAssertTrue(log.contains("disconnected"), log)
@@ -171,7 +172,7 @@ final class SimulatorTests: XCTestCase {
         let level = try XCTUnwrap(try discoverAll(peripheral)["2A19"])
         peripheral.setNotifyValue(true, for: level)
         journal.wait(for: "notifying 2A19 true")
-        world?.control("{\"op\":\"disconnect\",\"device\":\"strap\"}")
+        try world?.order("{\"op\":\"disconnect\",\"device\":\"strap\"}")
         journal.wait(for: "disconnect disconnected error cb 7")
         XCTAssertFalse(level.isNotifying)
         manager?.connect(peripheral)
@@ -186,7 +187,7 @@ final class SimulatorTests: XCTestCase {
         peripheral.delegate = recorder
         manager.connect(peripheral)
         XCTAssertEqual(peripheral.state, .connecting)
-        world?.control("{\"op\":\"advertise\",\"device\":\"silent\",\"on\":true}")
+        try world?.order("{\"op\":\"advertise\",\"device\":\"silent\",\"on\":true}")
         journal.wait(for: "connect true")
         XCTAssertEqual(
             manager.retrieveConnectedPeripherals(withServices: [CBUUID(string: "180F")]), [])
@@ -197,16 +198,16 @@ final class SimulatorTests: XCTestCase {
         let manager = try XCTUnwrap(manager)
         manager.scanForPeripherals(withServices: nil)
         journal.clear()
-        world?.control("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":false}")
+        try world?.order("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":false}")
         journal.wait(for: "state poweredOff")
         journal.wait(for: "disconnect disconnected error cb 7")
         XCTAssertFalse(manager.isScanning)
         XCTAssertEqual(peripheral.state, .disconnected)
-        world?.control("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":true}")
+        try world?.order("{\"op\":\"power\",\"adapter\":\"hci0\",\"on\":true}")
         journal.wait(for: "state poweredOn")
-        world?.control("{\"op\":\"daemon_kill\"}")
+        try world?.order("{\"op\":\"daemon_kill\"}")
         journal.wait(for: "state resetting")
-        world?.control("{\"op\":\"daemon_start\"}")
+        try world?.order("{\"op\":\"daemon_start\"}")
         journal.wait(for: "state poweredOn", count: 2, within: 20)
         manager.scanForPeripherals(withServices: [CBUUID(string: "1802")])
         journal.wait(for: "discover Tag", within: 20)
@@ -215,7 +216,7 @@ final class SimulatorTests: XCTestCase {
     func testServicesChange() throws {
         let peripheral = try connectStrap()
         _ = try discoverAll(peripheral)
-        world?.control("{\"op\":\"services_changed\",\"device\":\"strap\"}")
+        try world?.order("{\"op\":\"services_changed\",\"device\":\"strap\"}")
         let deadline = Date(timeIntervalSinceNow: 10)
         while !journal.all.contains(where: { $0.hasPrefix("modified") }), Date() < deadline { sched_yield() }
         XCTAssertTrue(journal.all.contains { $0.hasPrefix("modified") }, "\(journal.all)")

@@ -1,4 +1,5 @@
 import EventLoop
+import Glibc
 import MQTT
 import Sandbox
 import TestKit
@@ -64,6 +65,17 @@ class BrokerTestCase: XCTestCase {
         var settings = MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: id)
         settings.version = version
         return settings
+    }
+
+    /// Source: proc(5), /proc/self/statm.
+    func residentKilobytes() -> Int {
+        guard let file = fopen("/proc/self/statm", "r") else { return 0 }
+        defer { fclose(file) }
+        var line = [CChar](repeating: 0, count: 256)
+        guard fgets(&line, Int32(line.count), file) != nil else { return 0 }
+        let text = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let pages = text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+        return pages * Int(sysconf(Int32(_SC_PAGESIZE))) / 1_024
     }
 }
 

@@ -18,7 +18,7 @@ final class BackoffTests: XCTestCase {
     }
 
     func testUnreachableIsAskedAgainWithin1500Milliseconds() {
-        XCTAssertEqual(delays(.unreachable, 7), [100, 200, 400, 800, 1_500, 1_500, 1_500])
+        XCTAssertEqual(delays(.unreachable, 10), [10, 20, 40, 80, 160, 320, 640, 1_280, 1_500, 1_500])
     }
 
     func testRefusalsAreGivenGrowingPeaceUpToFiveMinutes() {
@@ -41,7 +41,7 @@ final class BackoffTests: XCTestCase {
         var backoff = Backoff()
         for _ in 0..<6 { _ = backoff.delay(after: .unreachable, using: &random) }
         XCTAssertFalse(backoff.connectionEnded(.unreachable, lasted: .seconds(6)))
-        XCTAssertEqual(backoff.delay(after: .unreachable, using: &random), .milliseconds(100))
+        XCTAssertEqual(backoff.delay(after: .unreachable, using: &random), .milliseconds(10))
         for _ in 0..<6 { _ = backoff.delay(after: .takenOver, using: &random) }
         // The last wait was 32 s, and the next is 64 s: a minute of peace is not enough to forget.
         _ = backoff.connectionEnded(.takenOver, lasted: .seconds(60))
@@ -50,11 +50,10 @@ final class BackoffTests: XCTestCase {
         XCTAssertEqual(backoff.delay(after: .takenOver, using: &random), .seconds(1))
     }
 
-    func testAnUnnamedTakeoverIsSuspectedAtTheThirdShortLife() {
+    func testAnUnnamedTakeoverIsSuspectedAtTheFourthShortLife() {
         var backoff = Backoff()
         let short = Duration.milliseconds(300)
-        XCTAssertFalse(backoff.connectionEnded(.unreachable, lasted: short))
-        XCTAssertFalse(backoff.connectionEnded(.unreachable, lasted: short))
+        for _ in 0..<3 { XCTAssertFalse(backoff.connectionEnded(.unreachable, lasted: short)) }
         XCTAssertTrue(backoff.connectionEnded(.unreachable, lasted: short))
     }
 

@@ -47,10 +47,53 @@ final class YAMLTests: XCTestCase {
             "t.yaml:1:9: mqtt: unknown key 'usernme'; did you mean 'username'?")
         XCTAssertEqual(message("a: &x 1"), "t.yaml:1:4: anchors (&name) are not supported; write the value out")
         XCTAssertEqual(message("a: *x"), "t.yaml:1:4: aliases (*name) are not supported; write the value out")
-        XCTAssertTrue(message("a: [1, 2").hasPrefix("t.yaml:"))
-        XCTAssertTrue(message("a:\n\t- b").hasPrefix("t.yaml:2:"))
+        XCTAssertEqual(
+            message("a: [1, 2\nb: 3"),
+            "t.yaml:2:2: did not find expected ',' or ']' while parsing a flow sequence that begins in line 1")
+        XCTAssertEqual(
+            message("a:\n\t- b"),
+            "t.yaml:2:1: a value cannot begin so; a tab cannot indent, and text that begins with @ ` or % needs quotes")
+        XCTAssertEqual(
+            message("a: !!int 1"), "t.yaml:1:4: tags (!name) are not supported; quote a text that begins with !")
         XCTAssertEqual(message("? [a]\n: b"), "t.yaml:1:3: a key must be text")
         XCTAssertTrue(message("--- a\n--- b\n").contains("a second document"))
+    }
+
+    func testErrorsStayOnOneShortLine() {
+        let long = "a\\n" + String(repeating: "x", count: 5000)
+        let fault = message("a: \"\(long)\"") { _ = try $0["a"]?.integer() }
+        XCTAssertEqual(
+            fault, "t.yaml:1:4: a: expected a whole number, found 'a\u{fffd}\(String(repeating: "x", count: 58))…'")
+        XCTAssertLessThan(message("\"\(long)\": 1") { try $0.checkKeys(["b"]) }.count, 200)
+    }
+
+    func testBytesThatAreNoTextHaveAPlace() {
+        for bytes: [UInt8] in [[0x61, 0x3a, 0x20, 0xff], [0x61, 0x3a, 0x20, 0x00], [0x61, 0x3a, 0x20, 0xc3]] {
+            XCTAssertThrowsError(try YAMLDocument.parse(Array("x: 1\n".utf8) + bytes, file: "t")) {
+                XCTAssertTrue("\($0)".hasPrefix("t:2:4: is not UTF-8 text ("), "\($0)")
+            }
+        }
+    }
+
+    func testByteOrderMarkAndCarriageReturnsAreRead() throws {
+        let node = try parse("\u{feff}a: 1\r\nb: 2\r\n")
+        XCTAssertEqual(try node.mapping().map(\.key), ["a", "b"])
+        XCTAssertEqual(try node["b"]?.string(), "2")
+        XCTAssertEqual(node["b"]?.position.line, 2)
+    }
+
+    func testLimitsHoldAtTheirEdge() throws {
+        var limits = YAMLLimits()
+        limits.depth = 3
+        limits.nodes = 10
+        limits.size = 100
+        func parse(_ text: String) throws { _ = try YAMLDocument.parse(Array(text.utf8), file: "t", limits: limits) }
+        XCTAssertNoThrow(try parse("[[[1]]]"))
+        XCTAssertThrowsError(try parse("[[[[1]]]]"))
+        XCTAssertNoThrow(try parse("[1, 2, 3, 4, 5, 6, 7, 8, 9]"))
+        XCTAssertThrowsError(try parse("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"))
+        XCTAssertNoThrow(try parse(String(repeating: "a", count: 100)))
+        XCTAssertThrowsError(try parse(String(repeating: "a", count: 101)))
     }
 
     func testNoTextTrapsOrRunsAway() throws {

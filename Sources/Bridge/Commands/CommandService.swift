@@ -1,0 +1,272 @@
+internal import Bluetooth
+internal import EventLoop
+internal import JSON
+
+/// Takes commands from the broker, runs each once, and answers each.
+@EventLoopActor
+final class CommandService {
+    /// Commands that may run or wait at once.
+    static let limit = 256
+
+    private let settings: BridgeSettings
+    private let space: TopicSpace
+    private let publisher: Publisher
+    private let events: EventLog
+    private let runner: CommandRunner
+    private let clock: any LoopClock
+    private let ledger = RequestLedger()
+    private var running: [UInt64: Running] = [:]
+    private var number: UInt64 = 0
+    private var isStopping = false
+    private(set) var received: UInt64 = 0
+    private(set) var failed: UInt64 = 0
+
+    /// A request that has not been answered.
+    private final class Running {
+        let id: JSONValue
+        let key: RequestLedger.Key?
+        /// Nil for a command from a plain topic: it has no answer.
+        let route: AnswerRoute?
+        let expires: WallTime?
+        var timer: LoopTimer?
+
+        init(id: JSONValue, key: RequestLedger.Key?, route: AnswerRoute?, expires: WallTime?) {
+            self.id = id
+            self.key = key
+            self.route = route
+            self.expires = expires
+        }
+    }
+
+    init(
+        settings: BridgeSettings, space: TopicSpace, publisher: Publisher, events: EventLog, runner: CommandRunner,
+        clock: any LoopClock
+    ) {
+        self.settings = settings
+        self.space = space
+        self.publisher = publisher
+        self.events = events
+        self.runner = runner
+        self.clock = clock
+    }
+
+    var runningCount: Int { running.count }
+
+    /// A message from the broker. What is no command of this gateway is left alone.
+    func handle(_ message: InboundMessage) {
+        guard !isStopping, let topic = InboundTopic(message.topic, in: space) else { return }
+        received &+= 1
+        switch topic {
+        case .request(let verb): handleRequest(verb, message)
+        case .connectionSet(let device):
+            handlePlain(device, message) { () throws(CommandError) in try PlainCommand.connection(message.payload) }
+        case .characteristic(let device, let service, let characteristic, let action):
+            handlePlain(device, message, attribute: (service, characteristic)) { () throws(CommandError) in
+                try PlainCommand.characteristic(action, message.payload)
+            }
+        }
+    }
+
+    // MARK: Requests
+
+    private func handleRequest(_ verb: String, _ message: InboundMessage) {
+        // Nothing in, nothing out: an empty retained message only clears what the broker kept.
+        if message.isRetained, message.payload.isEmpty, !message.isTooLarge { return }
+        let request: Request
+        do {
+            request = try Request.parse(verb: verb, payload: message.payload, isTooLarge: message.isTooLarge)
+        } catch {
+            let (route, _) = self.route(verb, message, replyTo: error.replyTo)
+            return answer(error.id, .failure(error.error), to: [route])
+        }
+        let (route, refused) = self.route(verb, message, replyTo: request.replyTo)
+        if let refused { return answer(request.id, .failure(refused), to: [route]) }
+        if message.isRetained {
+            let error = retained("request/\(verb)")
+            events.report(.warning, error.code.rawValue, error.message)
+            return answer(request.id, .failure(error), to: [route])
+        }
+        guard settings.acceptsCommands else {
+            return answer(request.id, .failure(Self.disabled), to: [route])
+        }
+        admit(request, route: route)
+    }
+
+    private func route(
+        _ verb: String, _ message: InboundMessage, replyTo: String?
+    ) -> (route: AnswerRoute, refused: CommandError?) {
+        AnswerRoute.of(
+            verb: verb, properties: message.properties, replyTo: replyTo, in: space,
+            homeAssistantPrefix: settings.homeAssistantPrefix)
+    }
+
+    private static let disabled = CommandError(.forbidden, "commands are switched off by commands.enabled")
+
+    private func retained(_ topic: String) -> CommandError {
+        CommandError(
+            .retainedCommand,
+            "the command on \(topic) is retained: it was not run; publish it without the retain flag,"
+                + " and an empty retained message to clear it")
+    }
+
+    private func admit(_ request: Request, route: AnswerRoute) {
+        let key = RequestLedger.key(verb: request.verb, id: request.id)
+        let busy = CommandError(.busy, "\(running.count) commands run or wait already; send fewer at once")
+        if let key {
+            switch ledger.admit(key, payload: request.payload, route: route, at: clock.now) {
+            case .run: break
+            case .joined: return
+            case .answered(let bytes): return send(bytes, to: route, expires: expiry(request))
+            case .reused:
+                let error = CommandError(
+                    .idReused, "another '\(key.verb)' had this 'id' within 5 minutes; give each request its own")
+                return answer(request.id, .failure(error), to: [route])
+            case .full: return answer(request.id, .failure(busy), to: [route])
+            }
+        }
+        let entry = Running(id: request.id, key: key, route: route, expires: expiry(request))
+        guard running.count < Self.limit else { return finish(entry, .failure(busy)) }
+        start(request, entry)
+    }
+
+    private func expiry(_ request: Request) -> WallTime? {
+        CommandRunner.timeout(of: request).map {
+            WallTime(milliseconds: clock.wallNow.milliseconds + $0.clampedMilliseconds)
+        }
+    }
+
+    private func start(_ request: Request, _ entry: Running) {
+        number &+= 1
+        let number = number
+        running[number] = entry
+        if let timeout = CommandRunner.timeout(of: request) {
+            // The radio ends its call at the same deadline, with the better reason: it has a moment for that.
+            entry.timer = clock.schedule(after: timeout + .milliseconds(100)) { [weak self] in
+                let error = CommandError(
+                    .timeout, "'\(request.verb.rawValue)' was not done within \(timeout.clampedMilliseconds) ms")
+                self?.finish(number, .failure(error))
+            }
+        }
+        let runner = runner
+        Task { @EventLoopActor [weak self] in
+            do throws(CommandError) {
+                let data = try await runner.run(request)
+                self?.finish(number, .success(data))
+            } catch {
+                self?.finish(number, .failure(error))
+            }
+        }
+    }
+
+    private func finish(_ number: UInt64, _ result: Result<JSONValue, CommandError>) {
+        guard let entry = running.removeValue(forKey: number) else { return }
+        entry.timer?.cancel()
+        finish(entry, result)
+    }
+
+    private func finish(_ entry: Running, _ result: Result<JSONValue, CommandError>) {
+        if case .failure = result { failed &+= 1 }
+        let bytes = Payloads.answer(id: entry.id, result).serialised()
+        let routes = entry.key.map { ledger.finish($0, answer: bytes) } ?? [entry.route].compactMap { $0 }
+        for route in routes { send(bytes, to: route, expires: minimumExpiry(entry.expires)) }
+    }
+
+    /// An answer that comes at its deadline still has to travel.
+    private func minimumExpiry(_ expires: WallTime?) -> WallTime? {
+        expires.map { max($0, WallTime(milliseconds: clock.wallNow.milliseconds + 1000)) }
+    }
+
+    private func answer(_ id: JSONValue, _ result: Result<JSONValue, CommandError>, to routes: [AnswerRoute]) {
+        failed &+= 1
+        let bytes = Payloads.answer(id: id, result).serialised()
+        for route in routes { send(bytes, to: route, expires: nil) }
+    }
+
+    private func send(_ bytes: [UInt8], to route: AnswerRoute, expires: WallTime?) {
+        publisher.send(
+            OutboxMessage(
+                topic: route.topic, payload: bytes, responseCorrelation: route.correlationData, expires: expires))
+    }
+
+    // MARK: Plain topics
+
+    private func handlePlain(
+        _ device: String, _ message: InboundMessage, attribute: (service: String, characteristic: String)? = nil,
+        _ parse: () throws(CommandError) -> PlainCommand
+    ) {
+        if message.isRetained, message.payload.isEmpty, !message.isTooLarge { return }
+        let topic = String(decoding: message.topic.dropFirst(space.prefix.utf8.count), as: UTF8.self)
+        guard let address = BluetoothAddress(parsing: device) else {
+            return plainError(CommandError(.unknownDevice, "'\(device.prefix(40))' is no address"), topic, nil)
+        }
+        do throws(CommandError) {
+            guard !message.isRetained else { throw retained(topic) }
+            guard settings.acceptsCommands else { throw Self.disabled }
+            guard !message.isTooLarge else { throw CommandError(.badRequest, "the payload is too long") }
+            let command = try parse()
+            let path = try attribute.map { (names) throws(CommandError) in try self.path(names) }
+            guard running.count < Self.limit else {
+                throw CommandError(.busy, "\(running.count) commands run or wait already")
+            }
+            start(command, address, path, topic)
+        } catch {
+            plainError(error, topic, address)
+        }
+    }
+
+    private func path(_ names: (service: String, characteristic: String)) throws(CommandError) -> AttributePath {
+        guard let service = AttributeName(parsing: names.service) else {
+            throw CommandError(.badRequest, "'\(names.service.prefix(64))' in the topic is no UUID")
+        }
+        guard let characteristic = AttributeName(parsing: names.characteristic) else {
+            throw CommandError(.badRequest, "'\(names.characteristic.prefix(64))' in the topic is no UUID")
+        }
+        return AttributePath(service: service, characteristic: characteristic)
+    }
+
+    private func start(_ command: PlainCommand, _ address: BluetoothAddress, _ path: AttributePath?, _ topic: String) {
+        number &+= 1
+        let number = number
+        running[number] = Running(id: .null, key: nil, route: nil, expires: nil)
+        let runner = runner
+        Task { @EventLoopActor [weak self] in
+            do throws(CommandError) {
+                try await Self.perform(command, address, path, runner)
+            } catch {
+                self?.plainError(error, topic, address)
+            }
+            self?.running[number] = nil
+        }
+    }
+
+    private static func perform(
+        _ command: PlainCommand, _ address: BluetoothAddress, _ path: AttributePath?, _ runner: CommandRunner
+    ) async throws(CommandError) {
+        switch (command, path) {
+        case (.connect, _): _ = try await runner.connect(address, timeout: nil, keep: false)
+        case (.disconnect, _): _ = try await runner.disconnect(address, force: false)
+        case (.write(let bytes), let path?):
+            try await runner.write(address, path, bytes, mode: .automatic, offset: 0, timeout: nil)
+        case (.get, let path?): _ = try await runner.read(address, path, offset: 0, timeout: nil)
+        case (.notify(let isOn), let path?):
+            _ = try await runner.subscribe(address, path, isOn: isOn, timeout: nil)
+        default: break
+        }
+    }
+
+    private func plainError(_ error: CommandError, _ topic: String, _ address: BluetoothAddress?) {
+        failed &+= 1
+        let level: LogLevel = error.code == .retainedCommand ? .warning : .error
+        events.report(level, error.code.rawValue, "\(topic): \(error.message)", device: address)
+    }
+
+    // MARK: The end
+
+    /// Answers what still runs, and takes no more.
+    func stop() {
+        isStopping = true
+        for number in running.keys.sorted() {
+            finish(number, .failure(CommandError(.cancelled, "blueferry stops")))
+        }
+    }
+}

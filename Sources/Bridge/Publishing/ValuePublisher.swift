@@ -1,0 +1,45 @@
+internal import Bluetooth
+internal import EventLoop
+internal import JSON
+
+/// `devices/<dev>/characteristics/<svc>/<chr>`: each value with its epoch and sequence, kept until the broker has it.
+@EventLoopActor
+final class ValuePublisher {
+    private struct Key: Hashable {
+        let address: BluetoothAddress
+        let service: String
+        let characteristic: String
+    }
+
+    private let space: TopicSpace
+    private let publisher: Publisher
+    private let clock: any LoopClock
+    private var channels: [Key: ValueChannel] = [:]
+    private let buffer = OutputBuffer()
+    private var payload = ValuePayload()
+
+    init(space: TopicSpace, publisher: Publisher, clock: any LoopClock) {
+        self.space = space
+        self.publisher = publisher
+        self.clock = clock
+    }
+
+    func publish(_ value: HeardValue) {
+        let key = Key(address: value.address, service: value.service, characteristic: value.characteristic)
+        let channel: ValueChannel
+        if let known = channels[key] {
+            channel = known
+        } else {
+            channel = ValueChannel(
+                topic: space.characteristic(value.address, value.service, value.characteristic))
+            channels[key] = channel
+        }
+        let outbox = publisher.outbox
+        buffer.removeAll()
+        payload.write(
+            value.bytes, isRead: value.isRead, epoch: outbox.epoch, sequence: outbox.nextSequence(of: channel),
+            at: clock.wallNow, to: buffer)
+        let bytes = buffer.withUnsafeBytes { Array($0) }
+        publisher.send(OutboxMessage(topicBytes: channel.topic, payload: bytes))
+    }
+}

@@ -96,7 +96,7 @@ let package = Package(
             ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
-        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
+        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),
         tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
     ],
     swiftLanguageModes: [.v6]

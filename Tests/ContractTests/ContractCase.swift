@@ -66,4 +66,17 @@ class ContractCase: XCTestCase {
         let log = try await world.radio.send("log", ["device": .string(id)]).arrayValue ?? []
         return log.filter { $0["event"] == .string("write") }
     }
+
+    /// Waits until the newest that a peer saw of its subscriptions is `event`: `subscribe`, `unsubscribe`, `disconnected`.
+    /// The radio tells no one by itself, so it is asked again and again, until a deadline.
+    @EventLoopActor
+    func waitForPeer(_ world: World, _ id: String, toSee event: String) async throws {
+        let events = ["subscribe", "unsubscribe", "disconnected"]
+        let deadline = MonotonicTime.now + .seconds(30)
+        while true {
+            let log = try await world.radio.send("log", ["device": .string(id)]).arrayValue ?? []
+            if log.compactMap({ $0["event"]?.stringValue }).last(where: events.contains) == event { return }
+            guard MonotonicTime.now < deadline else { throw Expired(message: "\(id) did not see \(event)") }
+        }
+    }
 }

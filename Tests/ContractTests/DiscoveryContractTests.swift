@@ -49,25 +49,35 @@ final class DiscoveryContractTests: ContractCase {
         }
     }
 
+    /// bluetoothd merges what comes within a turn of its loop, so what it emitted is the measure: an observer of the bus
+    /// counts it, independently of the bridge.
     @EventLoopActor
-    func testEveryAdvertisementOfAFloodIsPublishedOnce() async throws {
+    func testEveryAdvertisementThatBlueZEmitsIsPublishedOnce() async throws {
         try await inWorld { world in
             _ = try await world.probe.wait(for: "\(world.topic)/devices/+/advertisement", within: .seconds(20))
-            let rate = 200
-            let seconds = 5
-            try await world.radio.send(
-                "flood", ["rate": .int(Int64(rate)), "seconds": .int(Int64(seconds)), "addresses": .int(50)])
-            var sequences: [UInt32: Int] = [:]
-            while sequences.count < rate * seconds {
-                let message = try await world.probe.wait(
-                    for: "\(world.topic)/devices/+/advertisement", within: .seconds(30)
-                ) { $0.json["manufacturer_data"]?["ffff"] != nil }
-                guard let hex = message.json["manufacturer_data"]?["ffff"]?.stringValue, let number = UInt32(hex, radix: 16)
-                else { return XCTFail("no sequence in \(message.text)") }
-                sequences[number.byteSwapped, default: 0] += 1
+            let observer = try await FloodObserver.open(world.busAddress)
+            let sent = 1000
+            try await world.radio.send("flood", ["rate": .int(200), "seconds": .int(5), "addresses": .int(50)])
+            let deadline = MonotonicTime.now + .seconds(60)
+            while try await world.radio.send("sent")["flood_done"] != .bool(true) {
+                guard MonotonicTime.now < deadline else { throw Expired(message: "the flood does not end") }
             }
-            XCTAssertEqual(Set(sequences.keys), Set(0..<UInt32(rate * seconds)))
-            XCTAssertEqual(sequences.values.filter { $0 > 1 }.count, 0)
+            try await observer.settle()
+            var published: [UInt32: Int] = [:]
+            while Set(published.keys) != observer.emitted {
+                let message = try await world.probe.wait(
+                    for: "\(world.topic)/devices/+/advertisement", within: .seconds(10)
+                ) { $0.json["manufacturer_data"]?["ffff"] != nil }
+                let hex = message.json["manufacturer_data"]?["ffff"]?.stringValue
+                guard let number = hex.flatMap({ UInt32($0, radix: 16) }) else {
+                    return XCTFail("no sequence in \(message.text)")
+                }
+                published[number.byteSwapped, default: 0] += 1
+            }
+            XCTAssertEqual(published.values.filter { $0 > 1 }.count, 0)
+            XCTAssertGreaterThan(observer.emitted.count, sent * 8 / 10, "the radio's own \(sent) hardly reached the bus")
+            if !World.isLab { XCTAssertEqual(observer.emitted.count, sent) }
+            observer.close()
         }
     }
 

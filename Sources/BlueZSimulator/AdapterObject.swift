@@ -36,7 +36,6 @@ final class AdapterObject: BusObject, ControllerListener {
     // What the clients' filters come to, for the frequent path.
     private var wantsDuplicates = false
     private var isFiltered = false
-    private var wantsProximity = false
 
     init(_ controller: Controller, daemon: Daemon) {
         self.controller = controller
@@ -225,7 +224,6 @@ final class AdapterObject: BusObject, ControllerListener {
         let filters = clients.filter(\.isDiscovering).map(\.filter)
         wantsDuplicates = filters.contains { $0?.duplicateData ?? false }
         isFiltered = !filters.isEmpty && filters.contains { $0 != nil }
-        wantsProximity = filters.contains { $0?.rssi != nil || $0?.pathLoss != nil }
     }
 
     private func removeDevice(_ call: MethodCall) {
@@ -300,7 +298,7 @@ final class AdapterObject: BusObject, ControllerListener {
             device.peripheral = peripheral
             device.lastSeen = now
             device.isConnectable = heard.isConnectable
-            device.update(heard, isDuplicate: wantsDuplicates, hasProximity: wantsProximity)
+            device.update(heard, isDuplicate: wantsDuplicates, hasProximity: isFiltered)
             if isDiscovering { found[ObjectIdentifier(device)] = device }
             monitors.found(device, heard.structures)
             return

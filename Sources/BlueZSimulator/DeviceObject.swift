@@ -220,7 +220,7 @@ final class DeviceObject: BusObject {
     /// What one later advertisement changes, in one signal. Source: btd_adapter_device_found and what it calls.
     /// - Parameters:
     ///   - isDuplicate: a client asked for DuplicateData, so that equal data counts as new.
-    ///   - hasProximity: a client filters by signal strength, so that each reading counts.
+    ///   - hasProximity: a client filters its discovery, so that each reading of the signal strength counts.
     func update(_ heard: Heard, isDuplicate: Bool, hasProximity: Bool) {
         let advertisement = heard.advertisement
         var rare: Properties = []

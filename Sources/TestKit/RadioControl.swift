@@ -37,7 +37,9 @@ public final class RadioControl {
         var members: [(String, JSONValue)] = [("op", .string(operation))]
         members += parameters.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         let line = JSONValue.object(members).serialised() + [0x0a]
-        guard Glibc.write(descriptor, line, line.count) == line.count else { throw Expired(message: "the radio took no order") }
+        guard Glibc.write(descriptor, line, line.count) == line.count else {
+            throw Expired(message: "the radio took no order")
+        }
 
         let answer = Pending<[UInt8]>()
         var received: [UInt8] = []
@@ -56,7 +58,9 @@ public final class RadioControl {
         var limits = JSONLimits()
         limits.size = 64 << 20
         let value = try JSONValue.parse(text, limits: limits)
-        if let fault = value["error"] { throw Expired(message: "the radio refused '\(operation)': \(fault.stringValue ?? "?")") }
+        if let fault = value["error"] {
+            throw Expired(message: "the radio refused '\(operation)': \(fault.stringValue ?? "?")")
+        }
         return value["ok"] ?? .null
     }
 

@@ -167,7 +167,9 @@ public final class World {
         var members: [(String, JSONValue)] = [("id", .string(id))]
         members += parameters.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
         try await probe.publish("\(topic)/request/\(verb)", JSONValue.object(members).serialised())
-        let answer = try await probe.wait(for: "\(topic)/response/\(verb)", within: timeout) { $0.json["id"] == .string(id) }
+        let answer = try await probe.wait(for: "\(topic)/response/\(verb)", within: timeout) {
+            $0.json["id"] == .string(id)
+        }
         return answer.json
     }
 
@@ -178,7 +180,8 @@ public final class World {
     ) async throws -> JSONValue {
         let answer = try await request(verb, parameters, within: timeout)
         guard answer["status"] == .string("ok") else {
-            throw Expired(message: "\(verb) \(parameters) failed: \(String(decoding: answer.serialised(), as: UTF8.self))")
+            throw Expired(
+                message: "\(verb) \(parameters) failed: \(String(decoding: answer.serialised(), as: UTF8.self))")
         }
         return answer["data"] ?? .null
     }
@@ -189,7 +192,8 @@ public final class World {
     ) async throws -> JSONValue {
         let answer = try await request(verb, parameters, within: timeout)
         guard answer["status"] == .string("error"), let error = answer["error"] else {
-            throw Expired(message: "\(verb) \(parameters) did not fail: \(String(decoding: answer.serialised(), as: UTF8.self))")
+            throw Expired(
+                message: "\(verb) \(parameters) did not fail: \(String(decoding: answer.serialised(), as: UTF8.self))")
         }
         return error
     }

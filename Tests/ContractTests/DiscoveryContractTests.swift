@@ -14,7 +14,9 @@ final class DiscoveryContractTests: ContractCase {
                 let message = try await late.wait(for: "\(world.topic)/\(topic)")
                 XCTAssertTrue(message.retain, topic)
             }
-            let adapter = try await late.wait(for: "\(world.topic)/adapters/+") { $0.json["state"] == .string("poweredOn") }
+            let adapter = try await late.wait(for: "\(world.topic)/adapters/+") {
+                $0.json["state"] == .string("poweredOn")
+            }
             XCTAssertEqual(adapter.json["address"], .string("00:1A:7D:DA:71:13"))
             XCTAssertEqual(late.newest("\(world.topic)/status")?.text, "online")
             await late.stop()
@@ -75,7 +77,8 @@ final class DiscoveryContractTests: ContractCase {
                 published[number.byteSwapped, default: 0] += 1
             }
             XCTAssertEqual(published.values.filter { $0 > 1 }.count, 0)
-            XCTAssertGreaterThan(observer.emitted.count, sent * 8 / 10, "the radio's own \(sent) hardly reached the bus")
+            XCTAssertGreaterThan(
+                observer.emitted.count, sent * 8 / 10, "the radio's own \(sent) hardly reached the bus")
             if !World.isLab { XCTAssertEqual(observer.emitted.count, sent) }
             observer.close()
         }

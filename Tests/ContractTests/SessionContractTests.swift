@@ -80,7 +80,10 @@ final class SessionContractTests: ContractCase {
             try await world.ask("write", Self.at(Self.bulb, service, name(2), ["value": .string("0000ff")]))
             try await world.ask("write", Self.at(Self.bulb, service, name(3), ["value": .string("40")]))
             try await world.ask(
-                "write", Self.at(Self.bulb, service, name(3), ["value": .int(7), "encoding": .string("uint8"), "type": .string("command")]))
+                "write",
+                Self.at(
+                    Self.bulb, service, name(3),
+                    ["value": .int(7), "encoding": .string("uint8"), "type": .string("command")]))
             let refused = try await world.refusal(
                 "write", Self.at(Self.bulb, service, name(2), ["value": .string("00"), "type": .string("command")]))
             XCTAssertEqual(refused["code"], .string("not_supported"))
@@ -91,7 +94,8 @@ final class SessionContractTests: ContractCase {
             let value = try await world.ask("read", Self.at(Self.bulb, service, name(3)))
             XCTAssertEqual(value["value"], .string("07"))
             let written = try await writes(world, "bulb").dropFirst(before)
-            XCTAssertEqual(written.map { $0["value"] }, [.string("01"), .string("0000ff"), .string("40"), .string("07")])
+            XCTAssertEqual(
+                written.map { $0["value"] }, [.string("01"), .string("0000ff"), .string("40"), .string("07")])
             XCTAssertEqual(
                 written.map { $0["kind"] },
                 [.string("command"), .string("request"), .string("request"), .string("command")])
@@ -105,12 +109,16 @@ final class SessionContractTests: ContractCase {
             try await world.ask("subscribe", Self.at(Self.node(0), "fff0", "fff1"))
             let sent = try await world.radio.send(
                 "notify",
-                ["device": .string("node-0"), "characteristic": .string("fff0/fff1"), "count": .int(200), "gap": .int(5)])
+                [
+                    "device": .string("node-0"), "characteristic": .string("fff0/fff1"), "count": .int(200),
+                    "gap": .int(5),
+                ])
             XCTAssertEqual(sent["sent"], .int(200))
             var values: [String] = []
             var sequences: [Int64] = []
             for _ in 0..<200 {
-                let message = try await world.probe.wait(for: "\(world.topic)/devices/c00000000100/characteristics/fff0/fff1")
+                let message = try await world.probe.wait(
+                    for: "\(world.topic)/devices/c00000000100/characteristics/fff0/fff1")
                 values.append(message.json["value"]?.stringValue ?? "")
                 sequences.append(message.json["sequence"]?.intValue ?? -1)
                 XCTAssertEqual(message.json["source"], .string("notify"))
@@ -194,7 +202,8 @@ final class SessionContractTests: ContractCase {
             let last = try XCTUnwrap(names.last)
             try await world.ask("subscribe", Self.at(Self.twins, last.service, last.characteristic))
             try await world.radio.send(
-                "notify", ["device": .string("twins"), "characteristic": .string("1802/2a06#3"), "value": .string("bb")])
+                "notify",
+                ["device": .string("twins"), "characteristic": .string("1802/2a06#3"), "value": .string("bb")])
             let told = try await world.probe.wait(
                 for: "\(world.topic)/devices/c00000000008/characteristics/\(last.service)/\(last.characteristic)"
             ) { $0.json["source"] == .string("notify") }

@@ -54,8 +54,14 @@ let package = Package(
         module("Central", ["BlueZ", "Bluetooth", "Pattern", "EventLoop"]),
 
         // The libraries for Swift programs
-        module("CoreBluetooth", ["Central", "Bluetooth", "EventLoop"]),
+        system("CoreBluetoothSubmodules"),
+        module("CoreBluetooth", ["CoreBluetoothSubmodules", "Central", "Bluetooth", "EventLoop"]),
         module("DeviceDiscovery", ["CoreBluetooth"]),
+
+        // Programs in the shapes that the textbooks of Apple's API use
+        .executableTarget(name: "AlertAndBattery", dependencies: ["CoreBluetooth"], path: "Examples/AlertAndBattery"),
+        .executableTarget(name: "Thermometer", dependencies: ["CoreBluetooth"], path: "Examples/Thermometer"),
+        .executableTarget(name: "LongTransfer", dependencies: ["CoreBluetooth"], path: "Examples/LongTransfer"),
 
         // The bridge
         module("Configuration", ["YAML", "Bluetooth"]),
@@ -64,14 +70,12 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: [
-                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
-            ],
+            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "EventLoop"],
             swiftSettings: settings),
 
         // Tests, from the inside out
         module(
-            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox"]),
+            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator"]),
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),
@@ -82,8 +86,10 @@ let package = Package(
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
         tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "JSON", "Sandbox"]),
-        tests("CoreBluetooth", ["CoreBluetooth", "BlueZSimulator", "Sandbox"]),
-        tests("DeviceDiscovery", ["DeviceDiscovery", "BlueZSimulator", "Sandbox"]),
+        tests(
+            "CoreBluetooth",
+            ["CoreBluetooth", "Bluetooth", "EventLoop", "AlertAndBattery", "Thermometer", "LongTransfer"]),
+        tests("DeviceDiscovery", ["DeviceDiscovery", "CoreBluetooth", "EventLoop"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests(
             "Bridge",

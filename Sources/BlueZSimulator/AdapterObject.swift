@@ -30,7 +30,7 @@ final class AdapterObject: BusObject, ControllerListener {
     private var clients: [Client] = []
     private var devices: [Key: DeviceObject] = [:]
     /// Those that were heard in this discovery.
-    private var found: [DeviceObject] = []
+    private var found: [ObjectIdentifier: DeviceObject] = [:]
     private var sweep: LoopTimer?
 
     // What the clients' filters come to, for the frequent path.
@@ -213,8 +213,8 @@ final class AdapterObject: BusObject, ControllerListener {
 
     /// Source: discovery_cleanup.
     private func finishDiscovery() {
-        let heard = found
-        found.removeAll()
+        let heard = found.values
+        found = [:]
         for device in heard { device.invalidateSignal() }
         for device in devices.values where device.isTemporary && !device.isConnectable && !device.isConnected {
             remove(device)
@@ -244,8 +244,9 @@ final class AdapterObject: BusObject, ControllerListener {
 
     func remove(_ device: DeviceObject) {
         guard devices.removeValue(forKey: Key(address: device.address, type: device.addressType)) != nil else { return }
-        found.removeAll { $0 === device }
+        found[ObjectIdentifier(device)] = nil
         monitors.lost(device)
+        device.cancelAttempt()
         device.unexport()
     }
 
@@ -300,7 +301,7 @@ final class AdapterObject: BusObject, ControllerListener {
             device.lastSeen = now
             device.isConnectable = heard.isConnectable
             device.update(heard, isDuplicate: wantsDuplicates, hasProximity: wantsProximity)
-            if isDiscovering, device.markFound() { found.append(device) }
+            if isDiscovering { found[ObjectIdentifier(device)] = device }
             monitors.found(device, heard.structures)
             return
         }
@@ -309,7 +310,7 @@ final class AdapterObject: BusObject, ControllerListener {
         device.lastSeen = now
         device.isConnectable = heard.isConnectable
         device.adopt(heard)
-        if isDiscovering, device.markFound() { found.append(device) }
+        if isDiscovering { found[ObjectIdentifier(device)] = device }
         device.export()
         monitors.found(device, heard.structures)
     }

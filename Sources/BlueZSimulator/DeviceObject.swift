@@ -30,7 +30,6 @@ final class DeviceObject: BusObject {
     private var isTrusted = false
     private var isBlocked = false
     private(set) var isResolved = false
-    private var isFound = false
     private(set) var isExported = false
 
     var link: Link?
@@ -324,14 +323,8 @@ final class DeviceObject: BusObject {
         }
     }
 
-    func markFound() -> Bool {
-        defer { isFound = true }
-        return !isFound
-    }
-
     /// Discovery has ended. Source: invalidate_rssi_and_tx_power.
     func invalidateSignal() {
-        isFound = false
         var names: [String] = []
         if rssi != 0 { names.append("RSSI") }
         if txPower != nil { names.append("TxPower") }

@@ -222,8 +222,9 @@ final class Bench {
     }
 
     func waitPowered() async throws {
+        let start = signals.count
         let isPowered = try? await property(Self.adapter, "org.bluez.Adapter1", "Powered")
-        if isPowered != .bool(true) { try await waitChange(Self.adapter, "Powered", .bool(true)) }
+        if isPowered != .bool(true) { try await waitChange(Self.adapter, "Powered", .bool(true), from: start) }
     }
 
     /// Discovers, connects, and waits for the services.

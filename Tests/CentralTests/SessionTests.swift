@@ -35,7 +35,7 @@ final class SessionTests: EngineTestCase {
     }
 
     @EventLoopActor
-    private func failure<Value>(_ body: () async throws -> Value) async -> CentralError? {
+    private func failure<Value>(_ body: @EventLoopActor () async throws -> Value) async -> CentralError? {
         do {
             _ = try await body()
             return nil

@@ -69,7 +69,7 @@ extension Central {
         _ address: BluetoothAddress, holder: HolderID, force: Bool = false
     ) async throws(CentralError) -> Bool {
         guard let device = devicesByAddress[address] else {
-            throw CentralError(.unknownDevice, "there is no device \(address)")
+            throw CentralError(.unknownDevice, "\(address) was not heard; scan, or connect it first")
         }
         let link = link(of: device)
         let others = force ? Array(link.holders.keys) : []
@@ -137,7 +137,7 @@ extension Central {
     /// Removes the device from BlueZ, with its bond, every holder and every subscription.
     public func forget(_ address: BluetoothAddress) async throws(CentralError) {
         guard let device = devicesByAddress[address] else {
-            throw CentralError(.unknownDevice, "there is no device \(address)")
+            throw CentralError(.unknownDevice, "\(address) was not heard; scan, or connect it first")
         }
         if let link = device.link {
             link.subscriptions.removeAll()

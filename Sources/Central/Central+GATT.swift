@@ -75,7 +75,7 @@ extension Central {
         _ address: BluetoothAddress, service: AttributeSelector, characteristic: AttributeSelector
     ) throws(CentralError) -> GATTCharacteristic {
         guard let device = devicesByAddress[address] else {
-            throw CentralError(.unknownDevice, "there is no device \(address)")
+            throw CentralError(.unknownDevice, "\(address) was not heard; scan, or connect it first")
         }
         guard device.isConnected else { throw notConnected(address) }
         let found = try AttributeLookup.find(service, in: device.services, what: "service", of: "\(address)")

@@ -251,7 +251,9 @@ extension Central {
         countConnection(of: device, remote, isConnected: remote.isConnected)
         guard remote.isConnected else {
             if device.connection.state == .connected || device.link?.isLinked == true {
-                linkEnded(device, remote.disconnectReason)
+                // The signal of an end that we asked for comes before the reply.
+                let isOurs = device.link?.phase == .disconnecting
+                linkEnded(device, isOurs ? "disconnected by us" : remote.disconnectReason)
             }
             return
         }
@@ -286,12 +288,15 @@ extension Central {
 
     // MARK: Down
 
+    /// What stands for a reason where BlueZ tells none.
+    private static let unknownReason = "unknown"
+
     /// The link is gone, whoever ended it: calls fail now, and what keeps is sought again.
     func linkEnded(_ device: Device, _ reason: String?) {
         let wasUp = device.connection.state == .connected
         device.services = []
         guard let link = device.link else {
-            device.connection.reason = reason
+            device.connection.reason = reason ?? Self.unknownReason
             return setConnection(of: device, .disconnected)
         }
         if wasUp, link.phase != .disconnecting { counts.linksLost += 1 }
@@ -305,7 +310,7 @@ extension Central {
         link.timer?.cancel()
         device.adapter?.queue.remove(device.address)
         if wasUp { device.connection.attempts = 0 }
-        device.connection.reason = reason
+        device.connection.reason = reason ?? Self.unknownReason
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
@@ -373,6 +378,7 @@ extension Central {
         var next = device.connection
         if next.state != state { next.since = clock.wallNow }
         next.state = state
+        if state == .connected { next.reason = nil }
         next.adapter = state == .disconnected ? nil : device.adapter?.address
         next.mtu = state == .connected ? device.services.lazy.flatMap(\.characteristics).compactMap(\.mtu).first : nil
         guard next != device.lastSnapshot else { return }

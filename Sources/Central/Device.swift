@@ -58,7 +58,8 @@ public struct ConnectionSnapshot: Sendable, Equatable {
     public var since: WallTime?
     /// Attempts since the link was last up.
     public var attempts = 0
-    /// Why the link last ended or an attempt failed; nil where nobody says.
+    /// Why the link last ended or an attempt failed, `unknown` where BlueZ does not say; nil while connected, and where
+    /// neither has happened.
     public var reason: String?
 }
 

@@ -19,7 +19,7 @@ enum Command: String, CaseIterable {
         isRepeatable: true)
     private static let bus = Arguments.Option(
         name: "--bus", value: "ADDRESS", help: "a D-Bus address instead of the system bus")
-    private static let help = Arguments.Option(name: "--help", value: nil, help: "this text")
+    private static let help = Arguments.Option(name: "--help", value: nil, help: "this text; also -h")
     private static let seconds = Arguments.Option(name: "--for", value: "SECONDS", help: "ends after this time")
     private static let fleet = Arguments.Option(name: "--fleet", value: "FILE", help: "the simulated devices (YAML)")
     private static let control = Arguments.Option(

@@ -34,7 +34,7 @@ enum DemoCommand {
         } catch {
             await broker.stop()
             await bus.stop()
-            throw Ending(code: ExitCode.fault, message: "the simulator does not start: \(error)")
+            throw SimulateCommand.ending(error)
         }
         var settings = settings
         settings.mqtt.url = BrokerURL(host: "127.0.0.1", port: Int(broker.port))

@@ -30,6 +30,14 @@ enum RunCommand {
         }
     }
 
+    /// A sentence for each variable that looks like a setting and is none: most likely it is misspelt. Pure.
+    static func variableWarnings(_ environment: [String: String]) -> [String] {
+        Settings.unknownVariables(in: environment).map { name, nearest in
+            "the environment variable \(name) is no setting and is ignored"
+                + (nearest.map { "; did you mean \($0)?" } ?? "")
+        }
+    }
+
     @EventLoopActor
     static func logger(_ settings: Settings) -> LineLogger {
         let level: LogLevel =
@@ -48,6 +56,7 @@ enum RunCommand {
         _ settings: Settings, bus: String?, finish: Finish, started: @EventLoopActor (BridgeProgram) -> Void
     ) async -> Int32 {
         let logger = logger(settings)
+        for warning in variableWarnings(ChildProcess.ownEnvironment()) { logger.write(.warning, "settings", warning) }
         let program = BridgeProgram(settings, version: version, busAddress: bus, log: logger.sink)
         program.bridge.onMissingAdapter = { finish.end(ExitCode.unavailable, $0) }
         logger.write(.info, "start", "blueferry \(version), broker \(program.endpoint), client id \(program.clientID)")

@@ -33,10 +33,13 @@ enum ScanCommandLine {
                 fflush(nil)
             }
         }
-        do {
-            try scan.start()
-        } catch {
-            throw Ending(code: ExitCode.usage, message: error.message)
+        Task { @EventLoopActor in
+            do throws(CommandError) {
+                try await scan.start()
+            } catch {
+                guard error.code == .unknownAdapter else { return finish.end(ExitCode.usage, error.message) }
+                finish.end(ExitCode.unavailable, scan.problem ?? error.message)
+            }
         }
         if let seconds { finish.end(after: seconds) }
         if isTerminal { draw(scan) }
@@ -44,11 +47,12 @@ enum ScanCommandLine {
         SystemClock.shared.schedule(after: .seconds(3)) {
             if let problem = scan.problem { writeToStandardError("blueferry scan: \(problem)\n") }
         }
-        _ = await finish.wait()
-        finish.endAnyway(ExitCode.fine)
+        let code = await finish.wait()
+        finish.endAnyway(code)
         let problem = scan.problem
         let rows = scan.rows
         await scan.stop()
+        guard code == ExitCode.fine else { return code }
         guard rows.isEmpty, let problem else { return ExitCode.fine }
         throw Ending(code: ExitCode.unavailable, message: problem)
     }

@@ -15,9 +15,9 @@ enum SimulateCommand {
             do {
                 try await simulator.start(onBus: bus, control: control)
             } catch {
-                throw Ending(code: ExitCode.unavailable, message: "the simulator does not start: \(error)")
+                throw ending(error)
             }
-            print("simulating \(fleet.devices.count) kinds of devices")
+            print(sentence(fleet))
             fflush(nil)
             ServiceManager.notify("READY=1")
             let code = await finish.wait()
@@ -25,6 +25,26 @@ enum SimulateCommand {
             await simulator.stop()
             return code
         }
+    }
+
+    /// Pure.
+    static func sentence(_ fleet: Fleet) -> String {
+        let count = fleet.devices.count
+        let adapters = fleet.adapters.map(\.name).joined(separator: ", ")
+        return "simulating \(count) \(count == 1 ? "device" : "devices") around \(adapters); it ends by Ctrl-C"
+    }
+
+    /// Why the simulator does not start.
+    static func ending(_ error: any Error) -> Ending {
+        if error is SimulatorError { return Ending(code: ExitCode.usage, message: "--control: \(error)") }
+        let text = "\(error)"
+        guard text.contains("NameExists") else {
+            return Ending(code: ExitCode.unavailable, message: "the simulator does not start: \(text)")
+        }
+        return Ending(
+            code: ExitCode.unavailable,
+            message: "bluetoothd or another simulator runs on this bus already (it has the name org.bluez);"
+                + " give another bus with --bus")
     }
 
     /// A fleet file; without one, the fleet that the program carries.

@@ -23,12 +23,13 @@ enum Main {
             writeToStandardError("blueferry: there is no command '\(name)'\n\(Command.usage)")
             return ExitCode.usage
         }
+        // Whatever else stands there: who asks for help gets it.
+        if words.dropFirst().contains(where: { $0 == "--help" || $0 == "-h" }) {
+            print(command.usage, terminator: "")
+            return ExitCode.fine
+        }
         do {
             let arguments = try Arguments(Array(words.dropFirst()), options: command.options)
-            if arguments.has("--help") {
-                print(command.usage, terminator: "")
-                return ExitCode.fine
-            }
             return try start(command, arguments)
         } catch let error as Arguments.UsageError {
             writeToStandardError("blueferry \(command.rawValue): \(error.message)\n\(command.usage)")

@@ -61,6 +61,7 @@ final class SessionTests: EngineTestCase {
             let isDown = try await stage.central.disconnect(Stage.address, holder: self.holder)
             XCTAssertTrue(isDown)
             XCTAssertEqual(stage.recorder.connections.suffix(2), [.disconnecting, .disconnected])
+            XCTAssertEqual(stage.central.connectionSnapshot(Stage.address).reason, "disconnected by us")
             XCTAssertEqual(stage.central.device(Stage.address)?.services.count, 0)
             let error = await self.failure { try await stage.central.read(level) }
             XCTAssertEqual(error?.code, .notConnected)
@@ -99,6 +100,22 @@ final class SessionTests: EngineTestCase {
             XCTAssertEqual(stage.fake.calls.filter { $0.contains("onnect") }, [])
             let isForced = try await stage.central.disconnect(Stage.address, holder: self.holder, force: true)
             XCTAssertTrue(isForced)
+        }
+    }
+
+    @EventLoopActor
+    func testTheReasonOfAnEndIsUnknownWhereBlueZTellsNone() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            _ = try await self.connected(stage)
+            XCTAssertNil(stage.central.connectionSnapshot(Stage.address).reason)
+            stage.fake.dropLink()
+            await stage.recorder.wait("the end of the link") {
+                stage.central.connectionSnapshot(Stage.address).state == .disconnected
+            }
+            XCTAssertEqual(stage.central.connectionSnapshot(Stage.address).reason, "unknown")
+            _ = try await self.connected(stage)
+            XCTAssertNil(stage.central.connectionSnapshot(Stage.address).reason)
         }
     }
 

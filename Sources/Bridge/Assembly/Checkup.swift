@@ -64,22 +64,20 @@ public final class Checkup {
             return [
                 Finding(
                     verdict: .missing,
-                    text: "the D-Bus system bus cannot be reached (\(reason)); start dbus, or mount"
-                        + " /run/dbus/system_bus_socket into the container")
+                    text: "the D-Bus system bus cannot be reached (\(reason)); \(central.state.remedy)")
             ]
         case .noBlueZ, .stopped:
             return [
                 Finding(verdict: .fine, text: "the D-Bus system bus is there"),
                 Finding(
                     verdict: .missing,
-                    text: "bluetoothd does not run; install bluez and start it: systemctl enable --now bluetooth"),
+                    text: "bluetoothd does not run; \(CentralState.noBlueZ.remedy)"),
             ]
         case .unauthorized(let reason):
             return [
                 Finding(
                     verdict: .missing,
-                    text: "the bus denies access to BlueZ (\(reason)); run as root, or add the user to the group"
-                        + " bluetooth")
+                    text: "the bus denies access to BlueZ (\(reason)); \(central.state.remedy)")
             ]
         }
         return [Finding(verdict: .fine, text: "BlueZ runs on the D-Bus system bus")] + adapterFindings(central)
@@ -96,7 +94,7 @@ public final class Checkup {
                 return [
                     Finding(
                         verdict: .missing,
-                        text: "\(name) is \(adapter.state.rawValue); switch it on: bluetoothctl power on, or rfkill"
+                        text: "\(name) \(Self.words(adapter.state)); switch it on: bluetoothctl power on, or rfkill"
                             + " unblock bluetooth")
                 ]
             }
@@ -111,6 +109,14 @@ public final class Checkup {
                 ]
             }
             return [powered, Finding(verdict: .fine, text: "\(name) hears every advertisement by a monitor")]
+        }
+    }
+
+    private static func words(_ state: AdapterState) -> String {
+        switch state {
+        case .poweredOff: "is off"
+        case .unauthorized: "may not be used by this user"
+        default: "is not ready (\(state.rawValue))"
         }
     }
 
@@ -132,15 +138,42 @@ public final class Checkup {
             try await answer.value(timeout: patience)
             return Finding(verdict: .fine, text: "the broker at \(mqtt.endpoint) accepts us")
         } catch {
-            return Finding(
-                verdict: .missing, text: "the broker at \(mqtt.endpoint) cannot be used: \(error); see mqtt.url")
+            return Finding(verdict: .missing, text: Self.brokerSentence("\(error)", mqtt.endpoint))
+        }
+    }
+
+    /// Pure. Many a reason names the broker itself.
+    nonisolated static func brokerSentence(_ reason: String, _ endpoint: String) -> String {
+        let place = reason.contains(endpoint) ? "" : " at \(endpoint)"
+        return "the broker\(place) cannot be used: \(reason); see mqtt.url"
+    }
+}
+
+extension CentralState {
+    /// What a person does about it.
+    var remedy: String {
+        switch self {
+        case .noBus: "start dbus, or mount /run/dbus/system_bus_socket into the container"
+        case .noBlueZ, .stopped: "install bluez and start it: systemctl enable --now bluetooth"
+        case .unauthorized: "run as root, or add the user to the group bluetooth"
+        case .running: ""
+        }
+    }
+
+    /// What is missing and what to do about it, in one sentence; nil where nothing is.
+    var problem: String? {
+        switch self {
+        case .running: nil
+        // It says what we do, not what is missing.
+        case .stopped: description
+        default: "\(description); \(remedy)"
         }
     }
 }
 
 /// Wakes whoever waits for the engine to change.
 @EventLoopActor
-private final class StateWatch: CentralObserver {
+final class StateWatch: CentralObserver {
     private var waiter: Pending<Void>?
 
     func change(within limit: Duration) async {

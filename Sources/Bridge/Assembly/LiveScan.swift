@@ -36,32 +36,50 @@ public final class LiveScan {
     private let central: Central
     private var counts: [BluetoothAddress: Int] = [:]
     private let filters: Filters
+    private let watch = StateWatch()
+    private var isStopped = false
+    /// BlueZ names its adapters a moment after it is asked.
+    private let patience: Duration
 
-    public init(_ filters: Filters, busAddress: String? = nil) {
+    /// - Parameter patience: how long an adapter that was asked for is waited for.
+    public init(_ filters: Filters, busAddress: String? = nil, patience: Duration = .seconds(5)) {
         self.filters = filters
+        self.patience = patience
         var options = CentralOptions()
         options.busAddress = busAddress
         central = Central(options: options)
     }
 
-    /// - Throws: ``CommandError`` that names the filter that cannot be used.
-    public func start() throws(CommandError) {
+    /// Returns when the scan runs; with an adapter among the filters that is when BlueZ has it.
+    /// - Throws: ``CommandError`` that names the filter that cannot be used; `unknown_adapter` with those that are there.
+    public func start() async throws(CommandError) {
         central.addObserver(self)
+        central.addObserver(watch)
         central.start()
+        let deadline = SystemClock.shared.now + patience
         var request = ScanRequest(kind: .commanded)
         request.name = filters.name
         request.services = filters.services
         request.rssi = filters.rssi
         request.adapter = filters.adapter.map { AdapterSelector(parsing: $0) }
         request.timeout = filters.timeout
-        do {
-            _ = try central.startScan(request)
-        } catch {
-            throw CommandError(error)
+        while !isStopped {
+            do {
+                _ = try central.startScan(request)
+                return
+            } catch {
+                guard error.code == .unknownAdapter, SystemClock.shared.now < deadline else {
+                    throw CommandError(error)
+                }
+            }
+            await watch.change(within: .milliseconds(300))
         }
     }
 
-    public func stop() async { await central.stop() }
+    public func stop() async {
+        isStopped = true
+        await central.stop()
+    }
 
     /// Every device that was heard, the nearest first.
     public var rows: [Row] {
@@ -70,7 +88,7 @@ public final class LiveScan {
     }
 
     public var problem: String? {
-        guard central.state == .running else { return central.state.description }
+        if let problem = central.state.problem { return problem }
         let present = central.adapters.filter(\.isPresent)
         if present.isEmpty { return "no Bluetooth adapter was found; plug one in, or load its driver" }
         if !present.contains(where: { $0.state == .poweredOn }) {

@@ -34,7 +34,7 @@ public final class CentralRadio: RadioPort {
 
     // MARK: What is there
 
-    public var problem: String? { central.state == .running ? nil : central.state.description }
+    public var problem: String? { central.state.problem }
     public var adapters: [AdapterReport] { central.adapters.map { Self.report($0) } }
     public var scans: [ScanReport] {
         central.scans.filter { $0.request.kind != .library }.map { Self.report($0) }

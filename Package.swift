@@ -70,9 +70,7 @@ let package = Package(
         module("Sandbox", ["EventLoop"]),
         .executableTarget(
             name: "blueferry",
-            dependencies: [
-                "Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "DBus", "EventLoop",
-            ],
+            dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "EventLoop"],
             swiftSettings: settings),
 
         // Tests, from the inside out
@@ -98,7 +96,7 @@ let package = Package(
             ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
-        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
+        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),
         tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
     ],
     swiftLanguageModes: [.v6]

@@ -83,6 +83,25 @@ extension BlueZClient {
 
     // MARK: GATT
 
+    /// Asks for the MTU of a link that has come up: BlueZ keeps the objects of an earlier link and does not signal the new
+    /// value. `completion` is called in any case. Source: BlueZ org.bluez.GattCharacteristic(5), MTU.
+    public func refreshMTU(of device: RemoteDevice, _ completion: @escaping @EventLoopActor () -> Void) {
+        let characteristics = device.gatt.flatMap(\.characteristics)
+        guard let first = characteristics.first else { return completion() }
+        call(
+            first, "org.freedesktop.DBus.Properties", "Get", timeout: .seconds(2),
+            write: {
+                $0.append(string: "org.bluez.GattCharacteristic1")
+                $0.append(string: "MTU")
+            },
+            then: { result in
+                if case .success(let reply) = result, let mtu = reply.reader().enter().uint16() {
+                    for characteristic in characteristics { characteristic.mtu = mtu }
+                }
+                completion()
+            })
+    }
+
     public func read(
         _ characteristic: RemoteCharacteristic, offset: UInt16, _ completion: @escaping Completion<[UInt8]>
     ) {

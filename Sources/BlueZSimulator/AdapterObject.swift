@@ -30,13 +30,12 @@ final class AdapterObject: BusObject, ControllerListener {
     private var clients: [Client] = []
     private var devices: [Key: DeviceObject] = [:]
     /// Those that were heard in this discovery.
-    private var found: [DeviceObject] = []
+    private var found: [ObjectIdentifier: DeviceObject] = [:]
     private var sweep: LoopTimer?
 
     // What the clients' filters come to, for the frequent path.
     private var wantsDuplicates = false
     private var isFiltered = false
-    private var wantsProximity = false
 
     init(_ controller: Controller, daemon: Daemon) {
         self.controller = controller
@@ -213,8 +212,8 @@ final class AdapterObject: BusObject, ControllerListener {
 
     /// Source: discovery_cleanup.
     private func finishDiscovery() {
-        let heard = found
-        found.removeAll()
+        let heard = found.values
+        found = [:]
         for device in heard { device.invalidateSignal() }
         for device in devices.values where device.isTemporary && !device.isConnectable && !device.isConnected {
             remove(device)
@@ -225,7 +224,6 @@ final class AdapterObject: BusObject, ControllerListener {
         let filters = clients.filter(\.isDiscovering).map(\.filter)
         wantsDuplicates = filters.contains { $0?.duplicateData ?? false }
         isFiltered = !filters.isEmpty && filters.contains { $0 != nil }
-        wantsProximity = filters.contains { $0?.rssi != nil || $0?.pathLoss != nil }
     }
 
     private func removeDevice(_ call: MethodCall) {
@@ -244,8 +242,9 @@ final class AdapterObject: BusObject, ControllerListener {
 
     func remove(_ device: DeviceObject) {
         guard devices.removeValue(forKey: Key(address: device.address, type: device.addressType)) != nil else { return }
-        found.removeAll { $0 === device }
+        found[ObjectIdentifier(device)] = nil
         monitors.lost(device)
+        device.cancelAttempt()
         device.unexport()
     }
 
@@ -299,8 +298,8 @@ final class AdapterObject: BusObject, ControllerListener {
             device.peripheral = peripheral
             device.lastSeen = now
             device.isConnectable = heard.isConnectable
-            device.update(heard, isDuplicate: wantsDuplicates, hasProximity: wantsProximity)
-            if isDiscovering, device.markFound() { found.append(device) }
+            device.update(heard, isDuplicate: wantsDuplicates, hasProximity: isFiltered)
+            if isDiscovering { found[ObjectIdentifier(device)] = device }
             monitors.found(device, heard.structures)
             return
         }
@@ -309,7 +308,7 @@ final class AdapterObject: BusObject, ControllerListener {
         device.lastSeen = now
         device.isConnectable = heard.isConnectable
         device.adopt(heard)
-        if isDiscovering, device.markFound() { found.append(device) }
+        if isDiscovering { found[ObjectIdentifier(device)] = device }
         device.export()
         monitors.found(device, heard.structures)
     }

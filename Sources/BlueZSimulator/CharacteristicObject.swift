@@ -194,7 +194,7 @@ final class CharacteristicObject: BusObject {
     }
 
     private func startNotify(_ call: MethodCall) {
-        if device.isDisconnecting { return call.fail(.notConnected) }
+        if device.isDisconnecting { return call.fail(.disconnecting) }
         if notifySocket != nil || isAcquiring { return call.fail(.notPermitted("Notify acquired")) }
         guard canNotify else { return call.fail(.notSupported) }
         if let session = sessions.first(where: { $0.owner == call.sender }) {

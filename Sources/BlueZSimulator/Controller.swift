@@ -57,7 +57,7 @@ final class Controller {
 
     private var attempts: [Attempt] = []
     private var setup: Attempt?
-    private var filterTurn: UInt64 = 0
+    private var filterEnds = MonotonicTime(nanoseconds: 0)
     private var passed: [UInt64: UInt64] = [:]
     private let clock: any LoopClock
     private let timing: SimulatorTiming
@@ -88,9 +88,9 @@ final class Controller {
     /// The duplicate filter, which an active monitor switches off.
     private func passesFilter(_ heard: Heard, hasMonitor: Bool) -> Bool {
         guard spec.duplicateFilter != .none, !hasMonitor else { return true }
-        let turn = clock.now.nanoseconds / UInt64(max(1, timing.filterTurn.clampedNanoseconds))
-        if turn != filterTurn {
-            filterTurn = turn
+        let now = clock.now
+        if now >= filterEnds {
+            filterEnds = now + timing.filterTurn
             passed.removeAll(keepingCapacity: true)
         }
         var data: UInt64 = 0
@@ -104,7 +104,7 @@ final class Controller {
     }
 
     /// The filter forgets, as it does when a scan begins.
-    func renewFilter() { passed.removeAll(keepingCapacity: true) }
+    func renewFilter() { filterEnds = MonotonicTime(nanoseconds: 0) }
 
     // MARK: Connecting
 

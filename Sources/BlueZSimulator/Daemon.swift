@@ -14,7 +14,9 @@ final class Daemon {
     let faults: Faults
     private(set) var adapters: [AdapterObject] = []
     /// It was stopped by SIGSTOP: calls wait, and what is heard is lost.
-    private(set) var isFrozen = false
+    private(set) var isFrozen = false {
+        didSet { bus.isFrozen = isFrozen }
+    }
     private var frozenMessages: [DBusMessage] = []
     private var objects: [String: any BusObject] = [:]
     /// Those in the order in which they were added, for GetManagedObjects.

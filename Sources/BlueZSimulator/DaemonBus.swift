@@ -41,6 +41,7 @@ struct BlueZFault: Error {
     static let notReady = BlueZFault("org.bluez.Error.NotReady", "Resource Not Ready")
     static let notSupported = BlueZFault("org.bluez.Error.NotSupported", "Operation is not supported")
     static let notConnected = BlueZFault.failed("Not connected")
+    static let disconnecting = BlueZFault("org.bluez.Error.NotConnected", "Not Connected")
     static let alreadyExists = BlueZFault("org.bluez.Error.AlreadyExists", "Already Exists")
     static let doesNotExist = BlueZFault("org.bluez.Error.DoesNotExist", "Does Not Exist")
     static let abortedByLocal = BlueZFault.failed("le-connection-abort-by-local")
@@ -140,6 +141,11 @@ final class DaemonBus {
     /// How long signals are held back.
     var signalDelay = Duration.zero
     private(set) var isClosed = false
+    /// What is said waits while the process is stopped.
+    var isFrozen = false {
+        didSet { if !isFrozen { sendHeld() } }
+    }
+    private var held: [DBusMessage] = []
     /// Signals that were sent.
     private(set) var signalCount = 0
 
@@ -155,7 +161,14 @@ final class DaemonBus {
     }
 
     func send(_ message: DBusMessage) {
-        if !isClosed { connection.send(message) }
+        guard !isClosed else { return }
+        if isFrozen { held.append(message) } else { connection.send(message) }
+    }
+
+    private func sendHeld() {
+        let messages = held
+        held = []
+        for message in messages { send(message) }
     }
 
     private func signal(_ make: @escaping @EventLoopActor () -> DBusMessage) {

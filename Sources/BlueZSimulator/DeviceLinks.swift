@@ -92,14 +92,18 @@ extension DeviceObject {
     func disconnect(_ call: MethodCall, removing: Bool = false) {
         pairing?.cancel()
         if removing { isRemovedAtEnd = true }
-        if let waiting = connectCall {
-            connectCall = nil
-            adapter.controller.cancelConnect(address)
-            waiting.fail(.cancelled)
-        }
+        cancelAttempt()
         guard link != nil else { return call.reply() }
         disconnectCalls.append(call)
         scheduleDisconnect()
+    }
+
+    /// The attempt to connect is given up.
+    func cancelAttempt() {
+        guard let waiting = connectCall else { return }
+        connectCall = nil
+        adapter.controller.cancelConnect(address)
+        waiting.fail(.cancelled)
     }
 
     func scheduleDisconnect() {

@@ -30,7 +30,6 @@ final class DeviceObject: BusObject {
     private var isTrusted = false
     private var isBlocked = false
     private(set) var isResolved = false
-    private var isFound = false
     private(set) var isExported = false
 
     var link: Link?
@@ -221,7 +220,7 @@ final class DeviceObject: BusObject {
     /// What one later advertisement changes, in one signal. Source: btd_adapter_device_found and what it calls.
     /// - Parameters:
     ///   - isDuplicate: a client asked for DuplicateData, so that equal data counts as new.
-    ///   - hasProximity: a client filters by signal strength, so that each reading counts.
+    ///   - hasProximity: a client filters its discovery, so that each reading of the signal strength counts.
     func update(_ heard: Heard, isDuplicate: Bool, hasProximity: Bool) {
         let advertisement = heard.advertisement
         var rare: Properties = []
@@ -324,14 +323,8 @@ final class DeviceObject: BusObject {
         }
     }
 
-    func markFound() -> Bool {
-        defer { isFound = true }
-        return !isFound
-    }
-
     /// Discovery has ended. Source: invalidate_rssi_and_tx_power.
     func invalidateSignal() {
-        isFound = false
         var names: [String] = []
         if rssi != 0 { names.append("RSSI") }
         if txPower != nil { names.append("TxPower") }

@@ -91,7 +91,6 @@ final class GATTClient {
     }
 
     func received(_ value: [UInt8], of peer: PeerCharacteristic) {
-        guard !daemon.isFrozen else { return }
         byHandle[peer.handle]?.received(value)
         guard let battery, battery.characteristic === peer, let level = value.first, level != battery.level else {
             return

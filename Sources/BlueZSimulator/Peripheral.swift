@@ -25,7 +25,9 @@ final class Peripheral {
     /// Whether it kept the keys of a pairing.
     var isBonded = false
     private(set) var log: [Event] = []
-    private(set) var random: Randomness
+    private var random: Randomness
+    /// Of its own, so that the addresses do not hang on how often it advertised.
+    private var addresses: Randomness
     private var rotatesAt: MonotonicTime?
     private let clock: any LoopClock
     private static let longestLog = 20_000
@@ -43,7 +45,8 @@ final class Peripheral {
         isAdvertising = spec.advertises
         rssi = spec.rssi
         random = Randomness(seed: seed, name: spec.id)
-        if spec.rotate > 0 { address = random.privateAddress() }
+        addresses = Randomness(seed: seed, name: spec.id + "/addresses")
+        if spec.rotate > 0 { address = addresses.privateAddress() }
     }
 
     // MARK: Advertising
@@ -63,7 +66,7 @@ final class Peripheral {
         guard isAdvertising, link == nil else { return false }
         if spec.rotate > 0 {
             let now = clock.now
-            if let rotatesAt, now >= rotatesAt { address = random.privateAddress() }
+            if let rotatesAt, now >= rotatesAt { address = addresses.privateAddress() }
             if rotatesAt.map({ now >= $0 }) ?? true { rotatesAt = now + .milliseconds(Int64(spec.rotate)) }
         }
         content.countUp()
@@ -125,7 +128,8 @@ final class Peripheral {
     func read(_ characteristic: PeerCharacteristic, offset: Int) -> ATTAnswer {
         guard let link else { return .unlikely }
         let answer = database.read(characteristic, offset: offset, mtu: link.mtu, isEncrypted: link.isEncrypted)
-        if answer != .silence, characteristic.attError == 0 {
+        // A long value's further parts are not counted.
+        if answer != .silence, characteristic.attError == 0, offset == 0 {
             record("read", ("characteristic", .string(characteristic.name)))
         }
         return answer

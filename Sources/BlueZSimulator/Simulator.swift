@@ -31,7 +31,7 @@ public final class Simulator {
     }
 
     /// Takes the name org.bluez on a bus, and listens for commands on a unix socket. It returns when the adapters are
-    /// there and powered.
+    /// there; they get their power a moment later.
     /// - Throws: ``DBusError`` where the bus cannot be reached or has an org.bluez; ``SimulatorError`` for the socket.
     public func start(on address: DBusAddress, control socketPath: String? = nil) async throws {
         self.address = address
@@ -48,6 +48,11 @@ public final class Simulator {
             throw error
         }
         air.begin()
+    }
+
+    /// The same for a bus given by its address; nil: the system bus as libdbus finds it.
+    public func start(onBus address: String?, control socketPath: String? = nil) async throws {
+        try await start(on: address.map { .address($0) } ?? .system, control: socketPath)
     }
 
     /// Takes everything down in order.

@@ -230,6 +230,16 @@ extension Central {
         counts.connects += 1
         device.connection.reason = nil
         buildTree(of: device)
+        guard let remote = device.remote else { return announce(device, link) }
+        let generation = link.generation
+        bluez.refreshMTU(of: remote) { [weak self, weak device] in
+            guard let self, let device, let link = device.link, link.generation == generation, link.phase == .up
+            else { return }
+            announce(device, link)
+        }
+    }
+
+    private func announce(_ device: Device, _ link: Link) {
         setConnection(of: device, .connected)
         link.finishWaiters(.success(()))
         for subscription in link.subscriptions.values { resume(subscription, of: device) }

@@ -54,6 +54,12 @@ public final class OutputBuffer {
         text.withUTF8 { append(UnsafeRawBufferPointer($0)) }
     }
 
+    /// Lets `body` write at most `maximum` bytes in place; it gives back how many it wrote.
+    public func appendInPlace(_ maximum: Int, _ body: (UnsafeMutablePointer<UInt8>) -> Int) {
+        reserve(maximum)
+        count += min(max(0, body(start + count)), maximum)
+    }
+
     /// A whole number in decimal digits.
     public func appendNumber(_ number: Int64) {
         reserve(20)

@@ -67,7 +67,7 @@ public final class Database: Sendable {
     }
 
     /// Runs `body` with the file for itself; each statement commits on its own.
-    public func perform<Result>(_ body: (Connection) throws -> sending Result) throws -> sending Result {
+    public func perform<Result: Sendable>(_ body: (Connection) throws -> Result) throws -> Result {
         try state.withLock { state in
             guard let connection = state.connection else { throw Self.closed(path) }
             return try body(connection)
@@ -75,7 +75,7 @@ public final class Database: Sendable {
     }
 
     /// Runs `body` as one transaction: all of it is on the disk when this returns, or, where it throws, nothing is.
-    public func transaction<Result>(_ body: (Connection) throws -> sending Result) throws -> sending Result {
+    public func transaction<Result: Sendable>(_ body: (Connection) throws -> Result) throws -> Result {
         try perform { connection in
             try connection.execute("BEGIN IMMEDIATE")
             do {

@@ -1,3 +1,4 @@
+public import DBus
 public import EventLoop
 internal import Glibc
 public import JSON
@@ -20,6 +21,9 @@ public final class World {
     private let simulator: ChildProcess?
     private var requests = 0
     public let topic = "blueferry/gw"
+
+    /// The bus on which org.bluez is, for an independent observer.
+    public var busAddress: DBusAddress { bus.map { .address($0.address) } ?? .system }
 
     /// The repository's root, in which the tests find the fleet and the program.
     public nonisolated static let root: String = {

@@ -1,7 +1,6 @@
 internal import BlueZSimulator
 internal import Bridge
 internal import Configuration
-internal import DBus
 internal import EventLoop
 internal import Glibc
 internal import Sandbox
@@ -31,7 +30,7 @@ enum DemoCommand {
         }
         let simulator = Simulator(fleet: fleet)
         do {
-            try await simulator.start(on: .address(bus.address), control: control)
+            try await simulator.start(onBus: bus.address, control: control)
         } catch {
             await broker.stop()
             await bus.stop()

@@ -1,6 +1,5 @@
 internal import BlueZSimulator
 internal import Bridge
-internal import DBus
 internal import EventLoop
 internal import Glibc
 
@@ -14,7 +13,7 @@ enum SimulateCommand {
             let finish = try Finish()
             let simulator = Simulator(fleet: fleet)
             do {
-                try await simulator.start(on: bus.map { .address($0) } ?? .system, control: control)
+                try await simulator.start(onBus: bus, control: control)
             } catch {
                 throw Ending(code: ExitCode.unavailable, message: "the simulator does not start: \(error)")
             }

@@ -197,8 +197,8 @@ final class Bench {
         _ what: String, from start: Int = 0, within timeout: Duration = .seconds(10),
         where condition: @escaping @EventLoopActor (Signal) -> Bool
     ) async throws -> Signal {
-        try await monitor.wait(what, within: timeout) { [self] in signals.dropFirst(start).contains(where: condition) }
-        return try XCTUnwrap(signals.dropFirst(start).first(where: condition))
+        try await monitor.wait(what, within: timeout) { [self] in signals.dropFirst(start).contains { condition($0) } }
+        return try XCTUnwrap(signals.dropFirst(start).first { condition($0) })
     }
 
     @discardableResult
@@ -222,8 +222,9 @@ final class Bench {
     }
 
     func waitPowered() async throws {
+        let start = signals.count
         let isPowered = try? await property(Self.adapter, "org.bluez.Adapter1", "Powered")
-        if isPowered != .bool(true) { try await waitChange(Self.adapter, "Powered", .bool(true)) }
+        if isPowered != .bool(true) { try await waitChange(Self.adapter, "Powered", .bool(true), from: start) }
     }
 
     /// Discovers, connects, and waits for the services.

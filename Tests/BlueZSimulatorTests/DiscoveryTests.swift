@@ -223,4 +223,76 @@ final class DiscoveryTests: XCTestCase {
         XCTAssertEqual(added, 500)
         await bench.stop()
     }
+
+    @EventLoopActor
+    func testADeviceThatIsHeardNoMoreIsRemovedUnlessItWasConnectedTo() async throws {
+        var timing = Bench.quick
+        timing.temporary = .milliseconds(500)
+        let bench = try await Bench.start(Self.fleet, timing: timing)
+        let (beacon, strap) = (Bench.device("C0:00:00:00:00:01"), Bench.device("C0:00:00:00:00:02"))
+        try await bench.connect("C0:00:00:00:00:02")
+        try await bench.waitAdded(beacon)
+        let start = bench.signals.count
+        try await bench.deviceCall("C0:00:00:00:00:02", "Disconnect")
+        for id in ["strap", "beacon"] { try await bench.order(#"{"op":"advertise","device":"\#(id)","on":false}"#) }
+        try await bench.waitRemoved(beacon, from: start)
+        let objects = try await bench.objects()
+        XCTAssertNotNil(objects[strap], "a device that was connected to stays")
+        await bench.stop()
+    }
+
+    @EventLoopActor
+    func testAPrivateAddressChangesAndComesFromTheSeed() async throws {
+        let fleet = "devices: [{ id: phone, rotate: 100, interval: 10, manufacturer_data: { 004c: 10 } }]"
+        var seen: [[String]] = []
+        for _ in 0..<2 {
+            let bench = try await Bench.start(fleet)
+            try await bench.discover()
+            func addresses() -> [String] { bench.signals.filter { $0.member == "InterfacesAdded" }.map(\.subject) }
+            try await bench.monitor.wait("three addresses") { addresses().filter { $0.contains("dev_") }.count >= 3 }
+            let found = addresses().filter { $0.contains("dev_") }.prefix(3)
+            for path in found {
+                let digit = try XCTUnwrap(path.split(separator: "_").dropFirst().first?.first)
+                XCTAssertTrue("4567".contains(digit), path)
+            }
+            seen.append(Array(found))
+            await bench.stop()
+        }
+        XCTAssertEqual(seen[0], seen[1])
+        XCTAssertEqual(Set(seen[0]).count, 3)
+    }
+
+    @EventLoopActor
+    func testAnAdapterHearsOnlyItsDevices() async throws {
+        let bench = try await Bench.start(
+            """
+            adapters:
+              - { name: hci0, address: "00:1A:7D:DA:71:13" }
+              - { name: hci1, address: "00:1A:7D:DA:71:14" }
+            devices:
+              - { id: both, address: "C0:00:00:00:00:01", interval: 10 }
+              - { id: second, address: "C0:00:00:00:00:02", interval: 10, adapters: [hci1] }
+            """)
+        for adapter in [Bench.adapter, "/org/bluez/hci1"] {
+            try await bench.call(adapter, "org.bluez.Adapter1", "StartDiscovery")
+        }
+        try await bench.waitAdded(Bench.device("C0:00:00:00:00:01"))
+        try await bench.waitAdded(Bench.device("C0:00:00:00:00:01", adapter: "/org/bluez/hci1"))
+        try await bench.waitAdded(Bench.device("C0:00:00:00:00:02", adapter: "/org/bluez/hci1"))
+        let objects = try await bench.objects()
+        XCTAssertNil(objects[Bench.device("C0:00:00:00:00:02")])
+        await bench.stop()
+    }
+
+    @EventLoopActor
+    func testWithoutExperimentalInterfacesThereAreNoMonitors() async throws {
+        let bench = try await Bench.start("experimental: false\n" + Self.fleet)
+        let adapter = try await bench.objects()[Bench.adapter]
+        XCTAssertNil(adapter?.member("org.bluez.AdvertisementMonitorManager1"))
+        XCTAssertNil(adapter?.member("org.bluez.Adapter1")?.member("PowerState"))
+        let failure = await bench.failure(
+            Bench.adapter, "org.bluez.AdvertisementMonitorManager1", "RegisterMonitor", [.objectPath("/monitors")])
+        XCTAssertEqual(failure?.name, "org.freedesktop.DBus.Error.UnknownMethod")
+        await bench.stop()
+    }
 }

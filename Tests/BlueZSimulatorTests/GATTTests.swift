@@ -269,4 +269,31 @@ final class GATTTests: XCTestCase {
         try await bench.waitRemoved(added.subject, from: start)
         await bench.stop()
     }
+
+    @EventLoopActor
+    func testABatteryWithoutAServiceIsAnInterfaceOfTheDevice() async throws {
+        let bench = try await Bench.start(
+            """
+            devices:
+              - id: mouse
+                address: "\(Self.address)"
+                interval: 10
+                battery1: true
+                gatt: [{ uuid: 180f, characteristics: [{ uuid: 2a19, properties: [read, notify], value: "64" }] }]
+            """)
+        try await bench.connect(Self.address)
+        try await bench.wait("the battery") { $0["org.bluez.Battery1"]?.member("Percentage") == .byte(100) }
+        let objects = try await bench.objects()
+        let batteries = objects.values.filter {
+            $0.member("org.bluez.GattService1")?.member("UUID")?.plainText?.hasPrefix("0000180f") ?? false
+        }
+        XCTAssertEqual(batteries.count, 0)
+        let start = bench.signals.count
+        // The device answers in order: after this answer it has the subscription that bluetoothd made before.
+        let changed = try await bench.characteristic(Self.address, "00002a05")
+        _ = await bench.failure(changed, Self.interface, "ReadValue", [Self.none])
+        try await bench.order(#"{"op":"notify","device":"mouse","characteristic":"180f/2a19","value":"2a"}"#)
+        try await bench.waitChange(Self.device, "Percentage", .byte(42), from: start)
+        await bench.stop()
+    }
 }

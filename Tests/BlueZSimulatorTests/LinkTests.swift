@@ -195,4 +195,37 @@ final class LinkTests: XCTestCase {
         XCTAssertEqual(asked, ["RequestPasskey \(path)", "RequestPasskey \(path)"])
         await bench.stop()
     }
+
+    @EventLoopActor
+    func testRemovingADeviceEndsItsLinkAndForgetsItsBond() async throws {
+        let bench = try await heard("C0:00:00:00:00:06")
+        let path = Bench.device("C0:00:00:00:00:06")
+        try await bench.deviceCall("C0:00:00:00:00:06", "Pair")
+        let start = bench.signals.count
+        try await bench.adapterCall("RemoveDevice", [.objectPath(path)])
+        try await bench.waitChange(path, "Connected", .bool(false), from: start)
+        try await bench.waitRemoved(path, from: start)
+        let again = try await bench.waitAdded(path, from: start)
+        XCTAssertEqual(again["org.bluez.Device1"]?.member("Paired"), .bool(false))
+        await bench.stop()
+    }
+
+    @EventLoopActor
+    func testABondOutlivesTheDaemon() async throws {
+        let bench = try await heard("C0:00:00:00:00:06")
+        let path = Bench.device("C0:00:00:00:00:06")
+        try await bench.deviceCall("C0:00:00:00:00:06", "Pair")
+        try await bench.order(#"{"op":"daemon_stop"}"#)
+        try await bench.order(#"{"op":"daemon_start"}"#)
+        try await bench.waitPowered()
+        let paired = try await bench.property(path, "org.bluez.Device1", "Paired")
+        XCTAssertEqual(paired, .bool(true))
+        let start = bench.signals.count
+        try await bench.deviceCall("C0:00:00:00:00:06", "Connect")
+        try await bench.waitChange(path, "ServicesResolved", .bool(true), from: start)
+        let characteristic = try await bench.characteristic("C0:00:00:00:00:06", "0000fff6")
+        let values = try await bench.call(characteristic, "org.bluez.GattCharacteristic1", "ReadValue", [Self.none])
+        XCTAssertEqual(values, [.bytes([1])])
+        await bench.stop()
+    }
 }

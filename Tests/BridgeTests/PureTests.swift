@@ -95,6 +95,22 @@ final class PureTests: LoopTestCase {
         return output.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     }
 
+    func testNumbersWrittenInPlace() {
+        func text(_ body: (inout PlaceWriter) -> Void) -> String {
+            let output = OutputBuffer()
+            output.appendInPlace(64) { start in
+                var writer = PlaceWriter(start)
+                body(&writer)
+                return writer.count
+            }
+            return output.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+        }
+        for value in Int8.min...Int8.max { XCTAssertEqual(text { $0.put(value) }, "\(value)") }
+        for value in [0, 7, 10, 99, 100, 65_535, UInt64.max] {
+            XCTAssertEqual(text { $0.put(decimal: value) }, "\(value)")
+        }
+    }
+
     func testAttributeNames() throws {
         let names = [("180f", "180f"), ("0x180F", "180f"), ("2a06_0017", "2a06_0017"), ("2A06_17", "2a06_0017")]
         for (text, name) in names {

@@ -22,7 +22,7 @@ enum Payloads {
             ("name", .string(adapter.name)),
             ("system_name", .string(adapter.systemName)),
             ("address", .string(adapter.address.description)),
-            ("state", .string(adapter.isPresent ? adapter.state.rawValue : "unsupported")),
+            ("state", .string(adapter.state.rawValue)),
             ("discovering", .bool(adapter.isDiscovering)),
             ("method", .string(adapter.method)),
             ("monitor", .bool(adapter.method == "monitor")),

@@ -1,5 +1,4 @@
 internal import EventLoop
-internal import JSON
 
 /// RFC 3339 in UTC with milliseconds, by arithmetic. The second's text is kept: advertisements share it.
 struct TimestampWriter {
@@ -7,12 +6,15 @@ struct TimestampWriter {
     /// `YYYY-MM-DDTHH:MM:SS.mmmZ`
     private var text = [UInt8]("0000-00-00T00:00:00.000Z".utf8)
 
-    /// Appends the time in quotes. Years outside 0…9999 are held at the ends of that range.
-    mutating func append(_ time: WallTime, to output: OutputBuffer) {
-        write(time)
-        output.append(UInt8(ascii: "\""))
-        text.withUnsafeBytes { output.append($0) }
-        output.append(UInt8(ascii: "\""))
+    /// Sets the time that is copied from now on. Years outside 0…9999 are held at the ends of that range.
+    mutating func set(_ time: WallTime) { write(time) }
+
+    /// Copies the 24 bytes; gives back their number.
+    func copy(to start: UnsafeMutablePointer<UInt8>) -> Int {
+        text.withUnsafeBufferPointer { text in
+            if let base = text.baseAddress { start.update(from: base, count: text.count) }
+            return text.count
+        }
     }
 
     mutating func string(_ time: WallTime) -> String {

@@ -10,16 +10,21 @@ struct ValuePayload {
         _ bytes: UnsafeRawBufferPointer, isRead: Bool, epoch: UInt32, sequence: UInt64, at time: WallTime,
         to output: OutputBuffer
     ) {
-        output.append("{\"time\":" as StaticString)
-        timestamps.append(time, to: output)
-        output.append(",\"epoch\":\"" as StaticString)
-        output.appendHex(UInt64(epoch), digits: 8)
-        output.append("\",\"sequence\":" as StaticString)
-        output.appendNumber(Int64(clamping: sequence))
-        output.append(",\"value\":" as StaticString)
-        output.appendQuotedHex(bytes)
-        output.append(",\"length\":" as StaticString)
-        output.appendNumber(Int64(bytes.count))
-        output.append(isRead ? ",\"source\":\"read\"}" : ",\"source\":\"notify\"}" as StaticString)
+        timestamps.set(time)
+        output.appendInPlace(192 + 2 * bytes.count) { start in
+            var writer = PlaceWriter(start)
+            writer.put("{\"time\":\"")
+            writer.put(timestamps)
+            writer.put("\",\"epoch\":\"")
+            writer.put(hex: UInt64(epoch), digits: 8)
+            writer.put("\",\"sequence\":")
+            writer.put(decimal: sequence)
+            writer.put(",\"value\":")
+            writer.put(hex: bytes)
+            writer.put(",\"length\":")
+            writer.put(decimal: UInt64(bytes.count))
+            writer.put(isRead ? ",\"source\":\"read\"}" : ",\"source\":\"notify\"}")
+            return writer.count
+        }
     }
 }

@@ -35,9 +35,9 @@ public final class CentralRadio: RadioPort {
     // MARK: What is there
 
     public var problem: String? { central.state == .running ? nil : central.state.description }
-    public var adapters: [AdapterReport] { central.adapters.map(Self.report) }
+    public var adapters: [AdapterReport] { central.adapters.map { Self.report($0) } }
     public var scans: [ScanReport] {
-        central.scans.filter { $0.request.kind != .library }.map(Self.report)
+        central.scans.filter { $0.request.kind != .library }.map { Self.report($0) }
     }
     public var deviceAddresses: [BluetoothAddress] { central.devices.map(\.address) }
 
@@ -55,10 +55,10 @@ public final class CentralRadio: RadioPort {
         return counts
     }
 
-    public func device(_ address: BluetoothAddress) -> DeviceReport? { central.device(address).map(Self.report) }
+    public func device(_ address: BluetoothAddress) -> DeviceReport? { central.device(address).map { Self.report($0) } }
 
     public func services(_ address: BluetoothAddress) -> [ServiceReport] {
-        (central.device(address)?.services ?? []).map(Self.report)
+        (central.device(address)?.services ?? []).map { Self.report($0) }
     }
 
     public func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)? {

@@ -40,6 +40,8 @@ public protocol Outbox: AnyObject {
     func next(after id: UInt64?) -> (id: UInt64, message: OutboxMessage)?
     /// The broker has it, or it is of no use any more.
     func remove(_ id: UInt64)
+    /// All sequences begin anew.
+    func renewEpoch()
     /// A characteristic's next sequence number, from 0.
     func nextSequence(of channel: ValueChannel) -> UInt64
 }
@@ -59,7 +61,7 @@ public final class ValueChannel {
 /// An outbox that lives as long as the process.
 @EventLoopActor
 public final class MemoryOutbox: Outbox {
-    public let epoch: UInt32
+    public private(set) var epoch: UInt32
     public private(set) var dropped: UInt64 = 0
     private let limit: Int
     private let sizeLimit: Int
@@ -101,6 +103,8 @@ public final class MemoryOutbox: Outbox {
         guard id >= firstID, id - firstID < UInt64(messages.count) else { return }
         take(Int(id - firstID))
     }
+
+    public func renewEpoch() { epoch &+= 1 }
 
     public func nextSequence(of channel: ValueChannel) -> UInt64 {
         defer { channel.sequence += 1 }

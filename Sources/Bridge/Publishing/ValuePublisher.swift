@@ -11,6 +11,9 @@ final class ValuePublisher {
         let characteristic: String
     }
 
+    /// Beyond so many characteristics the numbers begin anew, under a new epoch.
+    private static let limit = 20_000
+
     private let space: TopicSpace
     private let publisher: Publisher
     private let clock: any LoopClock
@@ -30,6 +33,10 @@ final class ValuePublisher {
         if let known = channels[key] {
             channel = known
         } else {
+            if channels.count >= Self.limit {
+                channels = [:]
+                publisher.outbox.renewEpoch()
+            }
             channel = ValueChannel(
                 topic: space.characteristic(value.address, value.service, value.characteristic))
             channels[key] = channel

@@ -28,6 +28,7 @@ let package = Package(
         .executable(name: "blueferry", targets: ["blueferry"]),
         .library(name: "CoreBluetooth", targets: ["CoreBluetooth"]),
         .library(name: "DeviceDiscovery", targets: ["DeviceDiscovery"]),
+        .library(name: "os", targets: ["os"]),
     ],
     targets: [
         // C libraries
@@ -57,6 +58,8 @@ let package = Package(
         system("CoreBluetoothSubmodules"),
         module("CoreBluetooth", ["CoreBluetoothSubmodules", "Central", "Bluetooth", "EventLoop"]),
         module("DeviceDiscovery", ["CoreBluetooth"]),
+        system("OSSubmodules"),
+        module("os", ["OSSubmodules"]),
 
         // Programs in the shapes that the textbooks of Apple's API use
         .executableTarget(name: "AlertAndBattery", dependencies: ["CoreBluetooth"], path: "Examples/AlertAndBattery"),
@@ -90,6 +93,7 @@ let package = Package(
             "CoreBluetooth",
             ["CoreBluetooth", "Bluetooth", "EventLoop", "AlertAndBattery", "Thermometer", "LongTransfer"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "CoreBluetooth", "EventLoop"]),
+        tests("os", ["os"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests(
             "Bridge",

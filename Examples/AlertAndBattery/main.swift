@@ -22,9 +22,9 @@ final class Central: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate {
 
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {
-        print("found \(peripheral.name ?? "a device without a name") at \(RSSI) dBm")
+        print("found \(peripheral.name ?? "a device without a name") at \(rssi) dBm")
         self.peripheral = peripheral
         peripheral.delegate = self
         central.stopScan()

@@ -46,9 +46,9 @@ extension Receiver: @preconcurrency CBCentralManagerDelegate {
 
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {
-        guard RSSI.intValue >= -90 else { return }
+        guard rssi.intValue >= -90 else { return }
         connect(peripheral)
     }
 

@@ -24,7 +24,7 @@ final class Thermometer: NSObject, CBCentralManagerDelegate, CBPeripheralDelegat
 
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {
         let name = advertisementData[CBAdvertisementDataLocalNameKey] as? String
         guard name?.hasPrefix("Thermo") == true else { return }
@@ -45,7 +45,7 @@ final class Thermometer: NSObject, CBCentralManagerDelegate, CBPeripheralDelegat
     }
 
     func peripheral(_ peripheral: CBPeripheral, didDiscoverServices error: (any Error)?) {
-        peripheral.services?.forEach { peripheral.discoverCharacteristics(nil, for: $0) }
+        for service in peripheral.services ?? [] { peripheral.discoverCharacteristics(nil, for: service) }
     }
 
     func peripheral(

@@ -286,12 +286,12 @@ open class CBPeripheral: CBPeer, @unchecked Sendable {
     }
 
     /// Opens a channel to the peer's L2CAP service over a socket of the kernel; answered by `didOpen`.
-    open func openL2CAPChannel(_ PSM: CBL2CAPPSM) {
+    open func openL2CAPChannel(_ psm: CBL2CAPPSM) {
         command { link in
             link.enqueue { radio, key in
-                try await radio.openChannel(PSM, of: key)
+                try await radio.openChannel(psm, of: key)
             } _: { peripheral, result in
-                let channel = (try? result.get()).map { CBL2CAPChannel(peer: peripheral, psm: PSM, socket: $0) }
+                let channel = (try? result.get()).map { CBL2CAPChannel(peer: peripheral, psm: psm, socket: $0) }
                 peripheral.delegate?.peripheral(peripheral, didOpen: channel, error: result.failure)
             }
         }

@@ -12,10 +12,10 @@ public protocol CBCentralManagerDelegate: NSObjectProtocol {
     /// ``CBCentralManagerOptionRestoreIdentifierKey``.
     func centralManager(_ central: CBCentralManager, willRestoreState dict: [String: Any])
 
-    /// A peripheral was heard. `RSSI` is in dBm, 127 where it is not known. Keep the peripheral if you mean to use it.
+    /// A peripheral was heard. `rssi` is in dBm, 127 where it is not known. Keep the peripheral if you mean to use it.
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber)
+        rssi: NSNumber)
 
     /// The link is up. BlueZ has read the peer's services by then.
     func centralManager(_ central: CBCentralManager, didConnect peripheral: CBPeripheral)
@@ -54,7 +54,7 @@ extension CBCentralManagerDelegate {
 
     public func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {}
 
     public func centralManager(_ central: CBCentralManager, didConnect peripheral: CBPeripheral) {}
@@ -101,9 +101,9 @@ public protocol CBPeripheralDelegate: NSObjectProtocol {
     /// The answer to ``CBPeripheral/readRSSI()`` of the first release.
     func peripheralDidUpdateRSSI(_ peripheral: CBPeripheral, error: (any Error)?)
 
-    /// The answer to ``CBPeripheral/readRSSI()``: `RSSI` in dBm, 127 with an error. The default forwards to
+    /// The answer to ``CBPeripheral/readRSSI()``: `rssi` is in dBm, 127 with an error. The default forwards to
     /// ``peripheralDidUpdateRSSI(_:error:)``.
-    func peripheral(_ peripheral: CBPeripheral, didReadRSSI RSSI: NSNumber, error: (any Error)?)
+    func peripheral(_ peripheral: CBPeripheral, didReadRSSI rssi: NSNumber, error: (any Error)?)
 
     /// The answer to ``CBPeripheral/discoverServices(_:)``.
     func peripheral(_ peripheral: CBPeripheral, didDiscoverServices error: (any Error)?)
@@ -156,7 +156,7 @@ extension CBPeripheralDelegate {
 
     public func peripheralDidUpdateRSSI(_ peripheral: CBPeripheral, error: (any Error)?) {}
 
-    public func peripheral(_ peripheral: CBPeripheral, didReadRSSI RSSI: NSNumber, error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didReadRSSI rssi: NSNumber, error: (any Error)?) {
         peripheralDidUpdateRSSI(peripheral, error: error)
     }
 

@@ -1,3 +1,6 @@
+// Apple's names.
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 // MARK: Advertisement data
 
 /// The local name: `String`. From BlueZ's `Name`; left out until really known.

@@ -71,9 +71,9 @@ private final class CentralDelegate: NSObject, CBCentralManagerDelegate, @unchec
 
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {
-        manager?.discoverer.discovered(peripheral, advertisementData, RSSI)
+        manager?.discoverer.discovered(peripheral, advertisementData, rssi)
     }
 
     func centralManager(_ central: CBCentralManager, didConnect peripheral: CBPeripheral) {

@@ -67,7 +67,8 @@ public final class BluetoothDeviceRegistry: NSObject, @unchecked Sendable {
                     at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
                 try PropertyListEncoder().encode(devices.withLock { $0 }).write(to: file, options: .atomic)
             } catch {
-                FileHandle.standardError.write(Data("DeviceDiscovery: \(file.path) could not be written: \(error)\n".utf8))
+                FileHandle.standardError.write(
+                    Data("DeviceDiscovery: \(file.path) could not be written: \(error)\n".utf8))
             }
         }
     }

@@ -81,6 +81,7 @@ final class ChannelTests: XCTestCase {
         }
         XCTAssertEqual(listener.bytes, [7, 8])
         XCTAssertEqual(listener.events.first, .openCompleted)
-        XCTAssertEqual(listener.events.last, .endEncountered, "\(listener.events.map(\.rawValue)) \(input.streamStatus.rawValue)")
+        XCTAssertEqual(
+            listener.events.last, .endEncountered, "\(listener.events.map(\.rawValue)) \(input.streamStatus.rawValue)")
     }
 }

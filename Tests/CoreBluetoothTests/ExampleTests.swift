@@ -85,7 +85,9 @@ final class ExampleTests: XCTestCase {
     func testLongTransfer() throws {
         let (process, output) = try start("LongTransfer")
         let deadline = Date(timeIntervalSinceNow: 20)
-        while !(try world?.order("{\"op\":\"log\",\"device\":\"sender\"}") ?? "").contains("\"subscribe\""), Date() < deadline {
+        while !(try world?.order("{\"op\":\"log\",\"device\":\"sender\"}") ?? "").contains("\"subscribe\""),
+            Date() < deadline
+        {
             sched_yield()
         }
         let text = (0..<300).map { "line \($0)\n" }.joined()

@@ -51,7 +51,7 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
     let journal = Journal()
     var found: [UUID: CBPeripheral] = [:]
     var advertisements: [[String: Any]] = []
-    var rssi: [NSNumber] = []
+    var strengths: [NSNumber] = []
     var errors: [any Error] = []
     var keeps = true
     var onDisconnect: ((CBCentralManager, CBPeripheral) -> Void)?
@@ -76,14 +76,14 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
 
     func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
-        rssi RSSI: NSNumber
+        rssi: NSNumber
     ) {
         if keeps {
             found[peripheral.identifier] = peripheral
             peripheral.delegate = self
         }
         advertisements.append(advertisementData)
-        rssi.append(RSSI)
+        strengths.append(rssi)
         tell("discover \(peripheral.name ?? "-")")
     }
 
@@ -120,8 +120,8 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
         tell("modified \(invalidatedServices.map(\.uuid.uuidString))")
     }
 
-    func peripheral(_ peripheral: CBPeripheral, didReadRSSI RSSI: NSNumber, error: (any Error)?) {
-        tell("rssi \(RSSI)", error)
+    func peripheral(_ peripheral: CBPeripheral, didReadRSSI rssi: NSNumber, error: (any Error)?) {
+        tell("rssi \(rssi)", error)
     }
 
     func peripheral(_ peripheral: CBPeripheral, didDiscoverServices error: (any Error)?) {

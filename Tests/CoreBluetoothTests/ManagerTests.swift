@@ -57,7 +57,8 @@ final class ManagerTests: FakeRadioTestCase {
         XCTAssertEqual(onLoop { $0.scans.map(\.isStopped) }, [true, false])
         XCTAssertEqual(
             onLoop { $0.scans.last?.request },
-            RadioScanRequest(services: [BluetoothUUID(0x180f)], solicited: [BluetoothUUID(0x1805)], allowsDuplicates: true))
+            RadioScanRequest(
+                services: [BluetoothUUID(0x180f)], solicited: [BluetoothUUID(0x1805)], allowsDuplicates: true))
     }
 
     func testDiscoveriesOfAFormerScanAreDropped() {
@@ -82,7 +83,7 @@ final class ManagerTests: FakeRadioTestCase {
         journal.wait(for: "discover -")
         let peripheral = try XCTUnwrap(queue.sync { recorder.found[Self.key.identifier] })
         XCTAssertNil(peripheral.name)
-        XCTAssertEqual(queue.sync { recorder.rssi }, [127])
+        XCTAssertEqual(queue.sync { recorder.strengths }, [127])
         onLoop(sight("Tag"))
         journal.wait(for: "discover Tag")
         XCTAssertEqual(peripheral.name, "Tag")
@@ -96,8 +97,10 @@ final class ManagerTests: FakeRadioTestCase {
         XCTAssertEqual(peripheral.state, .connected)
         XCTAssertEqual(peripheral.maximumWriteValueLength(for: .withoutResponse), 244)
         XCTAssertEqual(peripheral.maximumWriteValueLength(for: .withResponse), 512)
+        queue.suspend()
         manager.cancelPeripheralConnection(peripheral)
         XCTAssertEqual(peripheral.state, .disconnecting)
+        queue.resume()
         journal.wait(for: "disconnect disconnected")
         manager.cancelPeripheralConnection(peripheral)
         settle()

@@ -15,7 +15,7 @@ final class PeripheralRoleTests: XCTestCase {
             journal.add("add \((error as? CBError)?.code == .operationNotSupported)")
         }
         func peripheralManager(
-            _ peripheral: CBPeripheralManager, didPublishL2CAPChannel PSM: CBL2CAPPSM, error: (any Error)?
+            _ peripheral: CBPeripheralManager, didPublishL2CAPChannel psm: CBL2CAPPSM, error: (any Error)?
         ) { journal.add("publish \((error as? CBError)?.code == .operationNotSupported)") }
     }
 

@@ -68,7 +68,7 @@ final class SimulatorTests: XCTestCase {
         journal.wait(for: "discover HR strap")
         manager.stopScan()
         XCTAssertFalse(manager.isScanning)
-        let (data, rssi) = try queue.sync { (try XCTUnwrap(recorder.advertisements.first), recorder.rssi.first) }
+        let (data, rssi) = try queue.sync { (try XCTUnwrap(recorder.advertisements.first), recorder.strengths.first) }
         XCTAssertEqual(data[CBAdvertisementDataLocalNameKey] as? String, "HR strap")
         XCTAssertEqual(data[CBAdvertisementDataManufacturerDataKey] as? Data, Data([0x99, 0x04, 0x05, 0x12, 0xfc]))
         XCTAssertTrue(

@@ -55,7 +55,9 @@ final class ValueTests: XCTestCase {
 
     func testErrorsAreCaughtByCodeAndAsNSError() {
         func caught(_ error: any Error) -> String {
-            do { throw error } catch CBError.connectionTimeout { return "code" } catch let e as CBATTError where e.code == .invalidPdu {
+            do { throw error } catch CBError.connectionTimeout { return "code" } catch let e as CBATTError
+                where e.code == .invalidPdu
+            {
                 return "att"
             } catch let e as NSError { return "ns \(e.code)" }
         }

@@ -114,7 +114,8 @@ final class DiscoveryTests: XCTestCase {
         XCTAssertFalse(try discoverer.discoverDevices(timeout: 1000), "one runs already")
         listener.wait(for: "stopped timeout")
         wait(for: [told, ended], timeout: 10)
-        XCTAssertEqual(listener.all.filter { !$0.hasPrefix("state") }, ["started", "found Tracker 1", "stopped timeout"])
+        XCTAssertEqual(
+            listener.all.filter { !$0.hasPrefix("state") }, ["started", "found Tracker 1", "stopped timeout"])
         XCTAssertEqual(discoverer.discoveredDevices.map(\.rssi), [-60])
         XCTAssertFalse(discoverer.isDiscovering)
         XCTAssertFalse(discoverer.stopDiscoveringDevices())
@@ -128,7 +129,9 @@ final class DiscoveryTests: XCTestCase {
             }
         }
         XCTAssertThrowsError(try discoverer.discoverDevices(named: "(", timeout: 1000)) {
-            guard case .invalidPattern(let text)? = $0 as? BluetoothDeviceDiscoveryError else { return XCTFail("\($0)") }
+            guard case .invalidPattern(let text)? = $0 as? BluetoothDeviceDiscoveryError else {
+                return XCTFail("\($0)")
+            }
             XCTAssertTrue(text.contains("pattern"), text)
         }
         XCTAssertTrue(try discoverer.discoverDevices(timeout: 60_000), "a wrong request leaves nothing behind")

@@ -1,3 +1,6 @@
+// Apple's names.
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 public import Dispatch
 public import Foundation
 
@@ -60,9 +63,9 @@ public protocol CBPeripheralManagerDelegate: NSObjectProtocol {
     func peripheralManager(_ peripheral: CBPeripheralManager, didReceiveWrite requests: [CBATTRequest])
     func peripheralManagerIsReady(toUpdateSubscribers peripheral: CBPeripheralManager)
     func peripheralManager(
-        _ peripheral: CBPeripheralManager, didPublishL2CAPChannel PSM: CBL2CAPPSM, error: (any Error)?)
+        _ peripheral: CBPeripheralManager, didPublishL2CAPChannel psm: CBL2CAPPSM, error: (any Error)?)
     func peripheralManager(
-        _ peripheral: CBPeripheralManager, didUnpublishL2CAPChannel PSM: CBL2CAPPSM, error: (any Error)?)
+        _ peripheral: CBPeripheralManager, didUnpublishL2CAPChannel psm: CBL2CAPPSM, error: (any Error)?)
     func peripheralManager(
         _ peripheral: CBPeripheralManager, didOpen channel: CBL2CAPChannel?, error: (any Error)?)
 }
@@ -83,10 +86,10 @@ extension CBPeripheralManagerDelegate {
     public func peripheralManager(_ peripheral: CBPeripheralManager, didReceiveWrite requests: [CBATTRequest]) {}
     public func peripheralManagerIsReady(toUpdateSubscribers peripheral: CBPeripheralManager) {}
     public func peripheralManager(
-        _ peripheral: CBPeripheralManager, didPublishL2CAPChannel PSM: CBL2CAPPSM, error: (any Error)?
+        _ peripheral: CBPeripheralManager, didPublishL2CAPChannel psm: CBL2CAPPSM, error: (any Error)?
     ) {}
     public func peripheralManager(
-        _ peripheral: CBPeripheralManager, didUnpublishL2CAPChannel PSM: CBL2CAPPSM, error: (any Error)?
+        _ peripheral: CBPeripheralManager, didUnpublishL2CAPChannel psm: CBL2CAPPSM, error: (any Error)?
     ) {}
     public func peripheralManager(
         _ peripheral: CBPeripheralManager, didOpen channel: CBL2CAPChannel?, error: (any Error)?
@@ -182,9 +185,9 @@ open class CBPeripheralManager: CBManager, @unchecked Sendable {
     }
 
     /// Answered with an error.
-    open func unpublishL2CAPChannel(_ PSM: CBL2CAPPSM) {
+    open func unpublishL2CAPChannel(_ psm: CBL2CAPPSM) {
         tell { manager, delegate in
-            delegate?.peripheralManager(manager, didUnpublishL2CAPChannel: PSM, error: Self.unsupported)
+            delegate?.peripheralManager(manager, didUnpublishL2CAPChannel: psm, error: Self.unsupported)
         }
     }
 

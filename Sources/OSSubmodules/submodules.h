@@ -1,0 +1,2 @@
+// Empty: see module.modulemap.
+#pragma once

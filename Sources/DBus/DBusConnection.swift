@@ -10,10 +10,10 @@ public final class DBusConnection {
     /// Called once when the bus closes the connection; not after ``close()``.
     public var onDisconnect: (@EventLoopActor () -> Void)?
     public private(set) var uniqueName = ""
-    /// Calls that wait for their reply on the bus. dbus-daemon allows 128; beyond 90 they wait here for their turn.
-    public var callsInFlight: Int { calls.count }
+    /// Calls to others than the bus itself that wait for their reply. dbus-daemon allows 128, and counts those that were
+    /// given up until they are answered; beyond 90, or 120 with those, calls wait here for their turn.
+    public var callsInFlight: Int { calls.inFlight }
 
-    private static let inFlightLimit = 90
     /// Messages dispatched before other descriptors get their turn.
     private static let dispatchLimit = 512
     /// Keeps what libdbus points to alive. Emptied by ``shutDown()``.
@@ -21,9 +21,7 @@ public final class DBusConnection {
 
     private let pointer: OpaquePointer
     private var watches: WatchSet
-    private var calls: [OpaquePointer: PendingCall] = [:]
-    private var waiting: [WaitingCall] = []
-    private var waitingStart = 0
+    private var calls = CallTable()
     private var signalHandlers: [@EventLoopActor (borrowing DBusMessageView) -> Void] = []
     private var exports: [String: Export] = [:]
     private var isOpen = true
@@ -33,12 +31,6 @@ public final class DBusConnection {
     private struct Export {
         let isSubtree: Bool
         let handler: @EventLoopActor (DBusMessage) -> DBusMessage?
-    }
-
-    private struct WaitingCall {
-        let message: DBusMessage
-        let deadline: MonotonicTime
-        let call: PendingCall
     }
 
     // MARK: Opening and closing
@@ -73,25 +65,38 @@ public final class DBusConnection {
         watches = WatchSet()
         dbus_connection_set_exit_on_disconnect(pointer, 0)
         Self.open[ObjectIdentifier(self)] = self
+        guard setFunctions() else {
+            shutDown()
+            throw DBusError(
+                code: .disconnected, name: nil,
+                message: "the event loop cannot watch the bus's socket, or memory is out")
+        }
+    }
+
+    private func setFunctions() -> Bool {
         let me = Unmanaged.passUnretained(self).toOpaque()
-        dbus_connection_set_watch_functions(
-            pointer,
-            { watch, me in DBusConnection.from(me) { $0.add(watch) } ? 1 : 0 },
-            { watch, me in _ = DBusConnection.from(me) { $0.watches.remove(watch) } },
-            { watch, me in _ = DBusConnection.from(me) { $0.watches.update(watch) } }, me, nil)
         dbus_connection_set_dispatch_status_function(
             pointer,
             { _, status, me in
                 guard status == DBUS_DISPATCH_DATA_REMAINS else { return }
-                _ = DBusConnection.from(me) { $0.scheduleDispatch() }
+                DBusConnection.from(me) { $0.scheduleDispatch() }
             }, me, nil)
         let filter: DBusHandleMessageFunction = { _, message, me in
             guard let message else { return DBUS_HANDLER_RESULT_NOT_YET_HANDLED }
             var result = DBUS_HANDLER_RESULT_NOT_YET_HANDLED
-            _ = DBusConnection.from(me) { result = $0.handle(message) }
+            DBusConnection.from(me) { result = $0.handle(message) }
             return result
         }
-        dbus_connection_add_filter(pointer, filter, me, nil)
+        return dbus_connection_add_filter(pointer, filter, me, nil) != 0
+            && dbus_connection_set_watch_functions(
+                pointer,
+                { watch, me in
+                    var isAdded = false
+                    DBusConnection.from(me) { isAdded = $0.add(watch) }
+                    return isAdded ? 1 : 0
+                },
+                { watch, me in DBusConnection.from(me) { $0.watches.remove(watch) } },
+                { watch, me in DBusConnection.from(me) { $0.update(watch) } }, me, nil) != 0
     }
 
     private static func text(of address: DBusAddress) -> String {
@@ -102,14 +107,13 @@ public final class DBusConnection {
         }
     }
 
-    /// The connection that libdbus's user data stands for. False where it was shut down.
+    /// The connection that libdbus's user data stands for.
     private nonisolated static func from(
         _ me: UnsafeMutableRawPointer?, _ body: @EventLoopActor (DBusConnection) -> Void
-    ) -> Bool {
-        guard let me else { return false }
+    ) {
+        guard let me else { return }
         let connection = Unmanaged<DBusConnection>.fromOpaque(me).takeUnretainedValue()
         EventLoopActor.assumeIsolated { body(connection) }
-        return true
     }
 
     /// Closes the connection. Pending calls fail; nothing is called afterwards.
@@ -128,10 +132,7 @@ public final class DBusConnection {
         dbus_connection_set_dispatch_status_function(pointer, nil, nil, nil)
         dbus_connection_set_watch_functions(pointer, nil, nil, nil, nil, nil)
         watches.removeAll()
-        let pending = Array(calls.values) + waiting[waitingStart...].map(\.call)
-        calls = [:]
-        waiting = []
-        waitingStart = 0
+        let pending = calls.removeAll()
         for call in pending { call.cancel() }
         dbus_connection_close(pointer)
         Self.open[ObjectIdentifier(self)] = nil
@@ -143,13 +144,19 @@ public final class DBusConnection {
 
     // MARK: Reading
 
-    private func add(_ watch: OpaquePointer?) {
+    private func add(_ watch: OpaquePointer?) -> Bool {
         watches.add(watch) { [weak self] watch, flags in
             guard let self, isOpen else { return }
             dbus_watch_handle(watch, flags)
         } afterwards: { [weak self] in
             self?.dispatch()
         }
+    }
+
+    private func update(_ watch: OpaquePointer?) {
+        if watches.update(watch) { return }
+        // libdbus is in the middle of something.
+        _ = EventLoop.shared.schedule(at: .now) { [weak self] in self?.shutDown() }
     }
 
     private func scheduleDispatch() {
@@ -251,54 +258,85 @@ public final class DBusConnection {
 
     // MARK: Sending
 
-    /// Sends a signal, an answer, or a call whose answer nobody waits for. Without a bus it goes nowhere.
-    public func send(_ message: DBusMessage) {
-        guard isOpen else { return }
-        dbus_connection_send(pointer, message.pointer, nil)
+    /// Sends a signal, an answer, or a call whose answer nobody waits for. In place of an answer that has a fault the
+    /// other side gets an error. Source: `dbus_connection_send`.
+    /// - Returns: why it was not sent; nil where it was.
+    @discardableResult
+    public func send(_ message: DBusMessage) -> DBusError? {
+        guard isOpen else { return .disconnected }
+        if let fault = message.faultToSend {
+            if let error = message.errorInstead(of: fault) { dbus_connection_send(pointer, error.pointer, nil) }
+            return fault
+        }
+        return dbus_connection_send(pointer, message.pointer, nil) != 0 ? nil : Self.refused
     }
+
+    private static let refused = DBusError.invalid(
+        "libdbus refused the message: it holds a descriptor, which this bus does not pass, or memory is out")
 
     /// Bytes that wait to be written, for a sender that must not outrun the bus.
     public var outgoingBytes: Int { isOpen ? Int(dbus_connection_get_outgoing_size(pointer)) : 0 }
 
     /// Calls a method. `completion` is called exactly once, never before this returns: with the reply, with the other
-    /// side's error, or after `timeout` with a timeout; a reply that comes later is dropped.
+    /// side's error, with the message's ``DBusMessage/fault``, or after `timeout` with a timeout; a reply that comes later
+    /// is dropped.
     public func call(
         _ message: DBusMessage, timeout: Duration,
         _ completion: @escaping @EventLoopActor (Result<DBusMessage, DBusError>) -> Void
     ) {
-        let call = PendingCall(completion)
-        guard isOpen else {
-            _ = EventLoop.shared.schedule(at: .now) { call.finish(.failure(.disconnected)) }
-            return
-        }
-        let deadline = MonotonicTime.now + timeout
-        call.timer = EventLoop.shared.schedule(at: deadline) { [weak self] in self?.expire(call, after: timeout) }
-        if calls.count < Self.inFlightLimit {
-            start(call, message)
-        } else {
-            waiting.append(WaitingCall(message: message, deadline: deadline, call: call))
-        }
+        _ = start(message, timeout, completion)
     }
 
-    /// Calls a method and waits for its reply.
+    /// Calls a method and waits for its reply; ends at once where the task is cancelled.
+    /// - Throws: ``DBusError``: `remote` with the other side's error, `timeout`, `cancelled`, `disconnected`, or
+    ///   `invalidMessage` where the message has a fault.
     public func call(_ message: DBusMessage, timeout: Duration) async throws(DBusError) -> DBusMessage {
-        let result = await withCheckedContinuation { continuation in
-            call(message, timeout: timeout) { continuation.resume(returning: $0) }
+        let slot = CallSlot()
+        let result: Result<DBusMessage, DBusError> = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                slot.call = start(message, timeout) { continuation.resume(returning: $0) }
+                if Task.isCancelled { slot.cancel() }
+            }
+        } onCancel: {
+            Task { @EventLoopActor in slot.cancel() }
         }
         return try result.get()
     }
 
-    private func start(_ call: PendingCall, _ message: DBusMessage) {
+    private func start(
+        _ message: DBusMessage, _ timeout: Duration,
+        _ completion: @escaping @EventLoopActor (Result<DBusMessage, DBusError>) -> Void
+    ) -> PendingCall {
+        let call = PendingCall(message, self, completion)
+        if let fault = message.faultToSend {
+            call.finishSoon(fault)
+        } else if !message.isCall || !message.wantsReply {
+            call.finishSoon(.invalid("only a call that wants a reply can wait for one"))
+        } else if !isOpen {
+            call.finishSoon(.disconnected)
+        } else {
+            call.timer = EventLoop.shared.schedule(at: MonotonicTime.now + timeout) { call.expire(after: timeout) }
+            if call.isCounted {
+                calls.enqueue(call)
+                startWaiting()
+            } else {
+                transmit(call, message)
+            }
+        }
+        return call
+    }
+
+    private func transmit(_ call: PendingCall, _ message: DBusMessage) {
+        // What was sent before has its serial for good, by which the reply is found; a copy gets a new one.
+        let message = message.isSealed ? message.copy() : message
+        if let fault = message.fault { return call.finishSoon(fault) }
         var pending: OpaquePointer?
         let isSent =
             dbus_connection_send_with_reply(pointer, message.pointer, &pending, cdbus_timeout_infinite) != 0
-        guard isSent, let pending else {
-            _ = EventLoop.shared.schedule(at: .now) { call.finish(.failure(.disconnected)) }
-            return
-        }
+        guard isSent else { return call.finishSoon(Self.refused) }
+        guard let pending else { return call.finishSoon(.disconnected) }
         call.pointer = pending
-        call.connection = self
-        calls[pending] = call
+        calls.started(call, pending)
         dbus_pending_call_set_notify(
             pending,
             { pending, data in
@@ -309,7 +347,7 @@ public final class DBusConnection {
     }
 
     private func replied(_ pending: OpaquePointer, _ call: PendingCall) {
-        guard calls.removeValue(forKey: pending) != nil else { return }
+        guard calls.answered(pending) else { return }
         let reply = dbus_pending_call_steal_reply(pending).map { DBusMessage(adopting: $0) }
         call.release()
         startWaiting()
@@ -322,33 +360,23 @@ public final class DBusConnection {
         }
     }
 
-    private func expire(_ call: PendingCall, after timeout: Duration) {
-        if let pending = call.pointer { calls[pending] = nil }
-        call.cancel()
+    /// Ends a call whose reply is not waited for any more; the bus counts it until it is answered.
+    func abandon(_ call: PendingCall, _ error: DBusError) {
+        calls.abandoned(call)
+        call.finish(.failure(error))
         startWaiting()
-        call.finish(
-            .failure(
-                DBusError(
-                    code: .timeout, name: "org.freedesktop.DBus.Error.NoReply",
-                    message: "no reply within \(timeout.clampedMilliseconds) ms")))
     }
 
     private func startWaiting() {
-        while isOpen, calls.count < Self.inFlightLimit, waitingStart < waiting.count {
-            let next = waiting[waitingStart]
-            waitingStart += 1
-            if !next.call.isFinished { start(next.call, next.message) }
-        }
-        if waitingStart == waiting.count {
-            waiting.removeAll(keepingCapacity: true)
-            waitingStart = 0
+        while isOpen, let call = calls.dequeue() {
+            if let message = call.message { transmit(call, message) }
         }
     }
 
     // MARK: Objects
 
     /// Answers method calls to an object, or with `subtree` to all below it too; the longest path wins. A handler gives
-    /// the answer, or nil and sends it later by ``send(_:)``.
+    /// the answer, or nil and sends it later by ``send(_:)``. An answer with a fault goes out as an error.
     public func export(path: String, subtree: Bool, _ handler: @escaping @EventLoopActor (DBusMessage) -> DBusMessage?)
     {
         exports[path] = Export(isSubtree: subtree, handler: handler)
@@ -369,5 +397,15 @@ public final class DBusConnection {
             end = slash
         }
         return nil
+    }
+}
+
+@EventLoopActor
+private final class CallSlot {
+    var call: PendingCall?
+
+    func cancel() {
+        call?.abandon(
+            DBusError(code: .cancelled, name: nil, message: "the task that waited for the reply was cancelled"))
     }
 }

@@ -9,6 +9,8 @@ public struct DBusError: Error, Equatable, Sendable, CustomStringConvertible {
         case remote
         /// A message that does not hold what it must, or cannot be made.
         case invalidMessage
+        /// The task that waited for the reply was cancelled.
+        case cancelled
     }
 
     public let code: Code
@@ -28,6 +30,10 @@ public struct DBusError: Error, Equatable, Sendable, CustomStringConvertible {
         case (let name?, false): "\(name): \(message)"
         case (nil, _): message
         }
+    }
+
+    static func invalid(_ message: String) -> DBusError {
+        DBusError(code: .invalidMessage, name: nil, message: message)
     }
 
     static let disconnected = DBusError(

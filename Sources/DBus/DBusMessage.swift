@@ -3,65 +3,127 @@ public import EventLoop
 internal import Glibc
 
 /// A message of the bus. Source: `DBusMessage` of libdbus, which counts its references.
+///
+/// Making and filling one never fails on the spot: what cannot stand in a message becomes its ``fault``, and sending it
+/// fails with that.
 @EventLoopActor
 public final class DBusMessage {
-    // Set once, and libdbus counts references atomically: safe to let go of on any thread.
+    // Set once, and read by writers and readers, which stay on the loop.
     nonisolated(unsafe) let pointer: OpaquePointer
+    // Written by the initializers and by writers, which are not Sendable and are made on the loop only.
+    nonisolated(unsafe) private var firstFault: DBusError?
+
+    /// Why the message cannot be sent, an `invalidMessage`; nil for one that can.
+    public var fault: DBusError? { firstFault }
 
     /// Takes over one reference.
     init(adopting pointer: OpaquePointer) {
         self.pointer = pointer
     }
 
-    deinit { dbus_message_unref(pointer) }
+    deinit {
+        if EventLoop.shared.isOnLoop { return dbus_message_unref(pointer) }
+        // The last of many large messages lets libdbus read again, which calls into the loop.
+        let address = UInt(bitPattern: pointer)
+        Task { @EventLoopActor in
+            if let pointer = OpaquePointer(bitPattern: address) { dbus_message_unref(pointer) }
+        }
+    }
 
-    /// A method call. Names and paths that are not valid are replaced by ones that no object has, so that the call fails
-    /// by an answer; libdbus would end the process.
+    /// A method call. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_method_call`.
     public init(call destination: String, path: String, interface: String, member: String) {
-        let isName = dbus_validate_bus_name(destination, nil) != 0
+        firstFault =
+            Syntax.busName.fault(destination) ?? Syntax.path.fault(path) ?? Syntax.interface.fault(interface)
+            ?? Syntax.member.fault(member)
         pointer = Self.made(
-            dbus_message_new_method_call(
-                isName ? destination : "org.freedesktop.DBus", Self.validPath(path), Self.validInterface(interface),
-                Self.validMember(member)))
+            firstFault != nil
+                ? dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL)
+                : dbus_message_new_method_call(destination, path, interface, member))
     }
 
-    /// A signal.
+    /// A signal. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_signal`.
     public init(signal path: String, interface: String, member: String) {
+        firstFault = Syntax.path.fault(path) ?? Syntax.interface.fault(interface) ?? Syntax.member.fault(member)
         pointer = Self.made(
-            dbus_message_new_signal(Self.validPath(path), Self.validInterface(interface), Self.validMember(member)))
+            firstFault != nil
+                ? dbus_message_new(DBUS_MESSAGE_TYPE_SIGNAL) : dbus_message_new_signal(path, interface, member))
     }
 
-    /// libdbus gives no message only when memory is out.
+    /// A message that only carries its fault.
+    private init(faulty type: Int32, _ fault: DBusError) {
+        firstFault = fault
+        pointer = Self.made(dbus_message_new(type))
+    }
+
+    /// For calls of libdbus that give no message only when memory is out, where Swift itself goes on no longer.
     private static func made(_ pointer: OpaquePointer?) -> OpaquePointer {
         guard let pointer else { preconditionFailure("out of memory") }
         return pointer
     }
 
-    private static func validPath(_ path: String) -> String { dbus_validate_path(path, nil) != 0 ? path : "/invalid" }
-
-    private static func validInterface(_ name: String) -> String {
-        dbus_validate_interface(name, nil) != 0 ? name : "invalid.Interface"
+    /// Keeps the first thing that is wrong.
+    nonisolated func fail(_ text: String) {
+        if firstFault == nil { firstFault = .invalid(text) }
     }
 
-    private static func validMember(_ name: String) -> String {
-        dbus_validate_member(name, nil) != 0 ? name : "Invalid"
-    }
+    nonisolated var hasFault: Bool { firstFault != nil }
 
-    /// An empty answer to this call, to be filled and sent.
+    /// True once it was sent, and for one that came: libdbus ends the process over a change.
+    nonisolated var isSealed: Bool { dbus_message_get_serial(pointer) != 0 }
+
+    /// An empty answer to this call, to be filled and sent. Source: `dbus_message_new_method_return`.
     public func reply() -> DBusMessage {
-        DBusMessage(adopting: Self.made(dbus_message_new_method_return(pointer)))
+        guard isCall, isSealed else {
+            return DBusMessage(faulty: DBUS_MESSAGE_TYPE_METHOD_RETURN, .invalid("only a call that came is answered"))
+        }
+        return DBusMessage(adopting: Self.made(dbus_message_new_method_return(pointer)))
     }
 
-    /// An error as the answer to this call.
+    /// An error as the answer to this call. A name that is not valid becomes `org.freedesktop.DBus.Error.Failed`, and a
+    /// NUL in the text U+FFFD, since the other side has to get an answer. Source: `dbus_message_new_error`.
     public func error(_ name: String, _ message: String) -> DBusMessage {
-        let valid = dbus_validate_error_name(name, nil) != 0 ? name : "org.freedesktop.DBus.Error.Failed"
-        return DBusMessage(adopting: Self.made(dbus_message_new_error(pointer, valid, message)))
+        guard isCall, isSealed else {
+            return DBusMessage(faulty: DBUS_MESSAGE_TYPE_ERROR, .invalid("only a call that came is answered"))
+        }
+        let valid = Syntax.errorName.isValid(name) ? name : Self.failed
+        return DBusMessage(adopting: Self.made(dbus_message_new_error(pointer, valid, Self.withoutNUL(message))))
     }
 
-    /// A copy without a serial, to be sent again. Source: `dbus_message_copy`.
-    public func copy() -> DBusMessage { DBusMessage(adopting: Self.made(dbus_message_copy(pointer))) }
+    private static let failed = "org.freedesktop.DBus.Error.Failed"
 
-    public func writer() -> MessageWriter { MessageWriter(pointer) }
+    private static func withoutNUL(_ text: String) -> String {
+        if Syntax.hasNoNUL(text) { return text }
+        return String(String.UnicodeScalarView(text.unicodeScalars.map { $0 == "\0" ? "\u{FFFD}" : $0 }))
+    }
+
+    /// The error that goes out in place of an answer that has a fault, so that the caller does not wait in vain; nil for
+    /// what is no answer.
+    func errorInstead(of fault: DBusError) -> DBusMessage? {
+        let serial = dbus_message_get_reply_serial(pointer)
+        guard serial != 0, !isSealed else { return nil }
+        let error = DBusMessage(adopting: Self.made(dbus_message_new(DBUS_MESSAGE_TYPE_ERROR)))
+        var isDone = dbus_message_set_error_name(error.pointer, Self.failed) != 0
+        isDone = dbus_message_set_reply_serial(error.pointer, serial) != 0 && isDone
+        if let destination = dbus_message_get_destination(pointer) {
+            isDone = dbus_message_set_destination(error.pointer, destination) != 0 && isDone
+        }
+        error.setNoReply()
+        var writer = error.writer()
+        writer.append(string: fault.message)
+        return isDone && error.fault == nil ? error : nil
+    }
+
+    /// A copy without a serial, to be sent again; it has the same fault. Source: `dbus_message_copy`.
+    public func copy() -> DBusMessage {
+        let type = dbus_message_get_type(pointer)
+        if let firstFault { return DBusMessage(faulty: type, firstFault) }
+        guard let copy = dbus_message_copy(pointer) else {
+            return DBusMessage(faulty: type, .invalid("a descriptor in the message cannot be copied"))
+        }
+        return DBusMessage(adopting: copy)
+    }
+
+    public func writer() -> MessageWriter { MessageWriter(self) }
     public func reader() -> MessageReader { MessageReader(pointer, owner: self) }
 
     public var path: String? { dbus_message_get_path(pointer).map { String(cString: $0) } }
@@ -71,13 +133,34 @@ public final class DBusMessage {
     public var signature: String { dbus_message_get_signature(pointer).map { String(cString: $0) } ?? "" }
     public var wantsReply: Bool { dbus_message_get_no_reply(pointer) == 0 }
 
-    /// Sends only to this client; a signal without a destination goes to all that match it.
+    /// Sends only to this client; a signal without a destination goes to all that match it. A name that is not valid is
+    /// a ``fault``. Source: `dbus_message_set_destination`.
     public func setDestination(_ name: String) {
-        if dbus_validate_bus_name(name, nil) != 0 { dbus_message_set_destination(pointer, name) }
+        if let wrong = Syntax.busName.fault(name) { return fail(wrong.message) }
+        guard canChange else { return }
+        if dbus_message_set_destination(pointer, name) == 0 { fail("out of memory") }
     }
 
     /// Asks the other side not to answer.
-    public func setNoReply() { dbus_message_set_no_reply(pointer, 1) }
+    public func setNoReply() {
+        if canChange { dbus_message_set_no_reply(pointer, 1) }
+    }
+
+    private var canChange: Bool {
+        if isSealed { fail("the message was sent already: fill a copy") }
+        return !isSealed
+    }
+
+    var isCall: Bool { dbus_message_get_type(pointer) == DBUS_MESSAGE_TYPE_METHOD_CALL }
+
+    /// What keeps it from being sent. Structures nest freely as they are written, so the whole is looked at last.
+    var faultToSend: DBusError? {
+        if let firstFault { return firstFault }
+        guard let signature = dbus_message_get_signature(pointer), dbus_signature_validate(signature, nil) == 0 else {
+            return nil
+        }
+        return .invalid("the arguments are nested too deeply")
+    }
 
     /// The error that this message is, or nil.
     var remoteError: DBusError? {

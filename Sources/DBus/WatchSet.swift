@@ -6,11 +6,17 @@ internal import EventLoop
 @EventLoopActor
 struct WatchSet {
     private final class Entry {
+        let descriptor: Int32
         var watches: [OpaquePointer] = []
         var registration: IORegistration?
+        var report: (@EventLoopActor (IOEvents) -> Void)?
+
+        init(_ descriptor: Int32) {
+            self.descriptor = descriptor
+        }
 
         @EventLoopActor
-        var wanted: IOEvents {
+        private var wanted: IOEvents {
             var events: IOEvents = []
             for watch in watches where dbus_watch_get_enabled(watch) != 0 {
                 let flags = dbus_watch_get_flags(watch)
@@ -19,40 +25,71 @@ struct WatchSet {
             }
             return events
         }
+
+        /// Waits for what the enabled watches want. Without one, epoll would report a hang-up again and again that
+        /// nobody may take, so the descriptor is not watched at all. False where epoll refuses it.
+        @EventLoopActor
+        func refresh() -> Bool {
+            let wanted = wanted
+            if wanted.isEmpty {
+                cancel()
+            } else if let registration {
+                registration.events = wanted
+            } else if let report {
+                registration = WatchSet.register(descriptor, wanted, report)
+            }
+            return wanted.isEmpty || registration != nil
+        }
+
+        @EventLoopActor
+        func cancel() {
+            registration?.cancel()
+            registration = nil
+        }
     }
+
+    /// The loop's registration; nil where epoll refuses it. Tests put a refusal here.
+    static var register: Register = { try? EventLoop.shared.register($0, $1, $2) }
+
+    typealias Register =
+        @EventLoopActor (Int32, IOEvents, @escaping @EventLoopActor (IOEvents) -> Void) -> IORegistration?
 
     private var entries: [Int32: Entry] = [:]
 
     nonisolated init() {}
 
-    /// Takes over a watch. `handle` is called with what is ready for each watch, `afterwards` once for all.
+    /// Takes over a watch. `handle` is called with what is ready for each watch, `afterwards` once for all. False where
+    /// the descriptor cannot be watched.
     mutating func add(
         _ watch: OpaquePointer?, handle: @escaping @EventLoopActor (OpaquePointer, UInt32) -> Void,
         afterwards: @escaping @EventLoopActor () -> Void
-    ) {
-        guard let watch else { return }
+    ) -> Bool {
+        guard let watch else { return true }
         let descriptor = dbus_watch_get_unix_fd(watch)
-        if let entry = entries[descriptor] {
-            entry.watches.append(watch)
-            return update(watch)
-        }
-        let entry = Entry()
-        entry.watches = [watch]
+        let entry = entries[descriptor] ?? Entry(descriptor)
+        entry.watches.append(watch)
         entries[descriptor] = entry
-        entry.registration = try? EventLoop.shared.register(descriptor, entry.wanted) { [weak entry] events in
-            for watch in entry?.watches ?? [] {
-                // An earlier one may have removed the rest.
-                guard let entry, entry.watches.contains(watch), dbus_watch_get_enabled(watch) != 0 else { continue }
-                let flags = Self.flags(events) & (dbus_watch_get_flags(watch) | Self.always)
-                if flags != 0 { handle(watch, flags) }
+        if entry.report == nil {
+            entry.report = { [weak entry] events in
+                for watch in entry?.watches ?? [] {
+                    // An earlier one may have removed the rest.
+                    guard let entry, entry.watches.contains(watch), dbus_watch_get_enabled(watch) != 0 else { continue }
+                    let flags = Self.flags(events) & (dbus_watch_get_flags(watch) | Self.always)
+                    if flags != 0 { handle(watch, flags) }
+                }
+                afterwards()
             }
-            afterwards()
         }
+        if entry.refresh() { return true }
+        // libdbus forgets a watch that was not taken.
+        remove(watch)
+        return false
     }
 
-    func update(_ watch: OpaquePointer?) {
-        guard let watch, let entry = entries[dbus_watch_get_unix_fd(watch)] else { return }
-        entry.registration?.events = entry.wanted
+    /// False where the descriptor cannot be watched any more.
+    func update(_ watch: OpaquePointer?) -> Bool {
+        guard let watch, let entry = entries[dbus_watch_get_unix_fd(watch)] else { return true }
+        return entry.refresh()
     }
 
     mutating func remove(_ watch: OpaquePointer?) {
@@ -60,18 +97,15 @@ struct WatchSet {
         let descriptor = dbus_watch_get_unix_fd(watch)
         guard let entry = entries[descriptor] else { return }
         entry.watches.removeAll { $0 == watch }
-        if entry.watches.isEmpty {
-            entry.registration?.cancel()
-            entries[descriptor] = nil
-        } else {
-            entry.registration?.events = entry.wanted
-        }
+        if entry.watches.isEmpty { entries[descriptor] = nil }
+        // Less is wanted now, which epoll does not refuse.
+        _ = entry.refresh()
     }
 
     mutating func removeAll() {
         for entry in entries.values {
             entry.watches = []
-            entry.registration?.cancel()
+            entry.cancel()
         }
         entries = [:]
     }

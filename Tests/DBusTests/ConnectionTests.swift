@@ -4,74 +4,7 @@ import Glibc
 import Sandbox
 import XCTest
 
-@EventLoopActor
-private final class Counter {
-    var count = 0
-    let reached = Pending<Void>()
-    let goal: Int
-
-    init(goal: Int) { self.goal = goal }
-
-    func add() {
-        count += 1
-        if count == goal { reached.succeed(()) }
-    }
-}
-
-final class ConnectionTests: XCTestCase {
-    override class func setUp() {
-        EventLoop.shared.startThread()
-    }
-
-    @EventLoopActor
-    private func withBus(_ body: @EventLoopActor (PrivateBus) async throws -> Void) async throws {
-        let bus = try await PrivateBus.start()
-        do { try await body(bus) } catch {
-            await bus.stop()
-            throw error
-        }
-        await bus.stop()
-    }
-
-    @EventLoopActor
-    private func open(_ bus: PrivateBus) async throws -> DBusConnection {
-        try await DBusConnection.open(.address(bus.address))
-    }
-
-    private static let name = "org.blueferry.Test"
-
-    @EventLoopActor
-    private func call(_ member: String, path: String = "/object", _ fill: (inout MessageWriter) -> Void = { _ in })
-        -> DBusMessage
-    {
-        let message = DBusMessage(call: Self.name, path: path, interface: Self.name, member: member)
-        var writer = message.writer()
-        fill(&writer)
-        return message
-    }
-
-    @EventLoopActor
-    private func serve(_ connection: DBusConnection) async throws {
-        try await connection.requestName(Self.name)
-        connection.export(path: "/", subtree: true) { message in
-            switch message.member {
-            case "Echo":
-                let reply = message.reply()
-                var writer = reply.writer()
-                var reader = message.reader()
-                while !reader.isAtEnd {
-                    if let value = reader.value() { writer.append(value) }
-                    reader.next()
-                }
-                return reply
-            case "Fail": return message.error("org.blueferry.Error.Custom", "as asked")
-            case "BadErrorName": return message.error("not a name", "text")
-            case "Hang": return nil
-            default: return message.error("org.freedesktop.DBus.Error.UnknownMethod", "no such method")
-            }
-        }
-    }
-
+final class ConnectionTests: BusTestCase {
     @EventLoopActor
     func testValuesOfEachTypeComeBackAsTheyWent() async throws {
         try await withBus { bus in
@@ -141,7 +74,7 @@ final class ConnectionTests: XCTestCase {
                     XCTAssertEqual(error, DBusError(code: .remote, name: name, message: text))
                 }
             }
-            let absent = DBusMessage(call: "org.absent", path: "bad path", interface: "x", member: "1")
+            let absent = DBusMessage(call: "org.absent", path: "/", interface: "a.b", member: "C")
             do {
                 _ = try await client.call(absent, timeout: .seconds(5))
                 XCTFail("a call to nobody did not fail")

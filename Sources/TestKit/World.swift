@@ -107,6 +107,15 @@ public final class World {
         return message.json
     }
 
+    /// Starts another program on the radio's bus, its output by line.
+    public func start(
+        _ program: String, _ arguments: [String], onLine: @escaping @EventLoopActor (String) -> Void
+    ) throws -> ChildProcess {
+        var environment = ChildProcess.ownEnvironment()
+        if let bus { environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus.address }
+        return try ChildProcess(program, arguments, environment: environment, output: .lines(onLine))
+    }
+
     /// Ends the program as a service manager does, and gives how it ended.
     @discardableResult
     public func stopBridge(within timeout: Duration = .seconds(5)) async throws -> ChildProcess.Exit? {

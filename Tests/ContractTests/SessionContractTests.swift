@@ -259,4 +259,20 @@ final class SessionContractTests: ContractCase {
                 nobody["code"] == .string("unknown_device") || nobody["code"] == .string("not_connected"), "\(nobody)")
         }
     }
+
+    /// The lab runs the program with CAP_NET_ADMIN and a kernel that has a management socket; the simulator has neither.
+    @EventLoopActor
+    func testSignalStrengthIsOfTheLiveLinkOrNothing() async throws {
+        try await inWorld { world in
+            try await connect(world, Self.strap)
+            if World.isLab {
+                let data = try await world.ask("rssi", ["device": .string(Self.strap)])
+                let rssi = try XCTUnwrap(data["rssi"]?.intValue, "\(data)")
+                XCTAssertTrue((-127...20).contains(rssi), "\(rssi)")
+            } else {
+                let error = try await world.refusal("rssi", ["device": .string(Self.strap)])
+                XCTAssertEqual(error["code"], .string("not_supported"))
+            }
+        }
+    }
 }

@@ -326,3 +326,8 @@ class AdapterController(LabController):
             handle=command.handle,
             rssi=peripheral.signal() if peripheral else 127,
         )
+
+    def on_hci_read_transmit_power_level_command(self, command: hci.HCI_Command) -> None:
+        """Core Vol 4, Part E, 7.3.35; asked for beside the RSSI. Bumble has no class for it: the answer is written here."""
+        answer = command.op_code.to_bytes(2, "little") + bytes((SUCCESS,)) + command.parameters[:2] + bytes((0,))
+        self.vhci.on_packet(bytes((4, 0x0E, 1 + len(answer), 1)) + answer)

@@ -2,7 +2,7 @@
 # socket (see docker-compose.yml).
 FROM debian:trixie AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
-    swiftlang git ca-certificates pkg-config \
+    swiftlang libstdc++-14-dev git ca-certificates pkg-config \
     libdbus-1-dev libmosquitto-dev libyaml-dev libjansson-dev libsqlite3-dev libpcre2-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -2,14 +2,22 @@ internal import CDBus
 public import EventLoop
 internal import Glibc
 
+/// A message of libdbus.
+///
+/// `@unchecked Sendable`: the pointer never changes, and what it points to is touched on the loop only.
+private struct MessagePointer: @unchecked Sendable {
+    let raw: OpaquePointer
+}
+
 /// A message of the bus. Source: `DBusMessage` of libdbus, which counts its references.
 ///
 /// Making and filling one never fails on the spot: what cannot stand in a message becomes its ``fault``, and sending it
 /// fails with that.
 @EventLoopActor
 public final class DBusMessage {
-    // Set once, and read by writers and readers, which stay on the loop.
-    nonisolated(unsafe) let pointer: OpaquePointer
+    private nonisolated let holder: MessagePointer
+    /// Read by writers and readers too, which stay on the loop.
+    nonisolated var pointer: OpaquePointer { holder.raw }
     // Written by the initializers and by writers, which are not Sendable and are made on the loop only.
     nonisolated(unsafe) private var firstFault: DBusError?
 
@@ -18,7 +26,7 @@ public final class DBusMessage {
 
     /// Takes over one reference.
     init(adopting pointer: OpaquePointer) {
-        self.pointer = pointer
+        holder = MessagePointer(raw: pointer)
     }
 
     deinit {
@@ -35,24 +43,26 @@ public final class DBusMessage {
         firstFault =
             Syntax.busName.fault(destination) ?? Syntax.path.fault(path) ?? Syntax.interface.fault(interface)
             ?? Syntax.member.fault(member)
-        pointer = Self.made(
+        let made = Self.made(
             firstFault != nil
                 ? dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL)
                 : dbus_message_new_method_call(destination, path, interface, member))
+        holder = MessagePointer(raw: made)
     }
 
     /// A signal. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_signal`.
     public init(signal path: String, interface: String, member: String) {
         firstFault = Syntax.path.fault(path) ?? Syntax.interface.fault(interface) ?? Syntax.member.fault(member)
-        pointer = Self.made(
+        let made = Self.made(
             firstFault != nil
                 ? dbus_message_new(DBUS_MESSAGE_TYPE_SIGNAL) : dbus_message_new_signal(path, interface, member))
+        holder = MessagePointer(raw: made)
     }
 
     /// A message that only carries its fault.
     private init(faulty type: Int32, _ fault: DBusError) {
         firstFault = fault
-        pointer = Self.made(dbus_message_new(type))
+        holder = MessagePointer(raw: Self.made(dbus_message_new(type)))
     }
 
     /// For calls of libdbus that give no message only when memory is out, where Swift itself goes on no longer.

@@ -36,26 +36,38 @@ public enum DBusType: Sendable {
 /// A reader of a ``DBusMessage`` keeps it alive. A reader of a ``DBusMessageView`` is good during the handler's call only.
 public struct MessageReader {
     private var iterator: DBusMessageIter
-    private var code: Int32
+    private var code = cdbus_type_invalid
+    /// The text that stands here, looked up once: it is often compared with one name after another.
+    private var characters: UnsafePointer<CChar>?
     private let owner: DBusMessage?
 
     init(_ message: OpaquePointer, owner: DBusMessage?) {
         iterator = DBusMessageIter()
         self.owner = owner
-        code = dbus_message_iter_init(message, &iterator) != 0 ? dbus_message_iter_get_arg_type(&iterator) : 0
+        if dbus_message_iter_init(message, &iterator) != 0 { arrive() }
     }
 
-    private init(_ iterator: DBusMessageIter, owner: DBusMessage?) {
-        self.iterator = iterator
-        self.owner = owner
-        code = dbus_message_iter_get_arg_type(&self.iterator)
+    private init(inside outer: MessageReader) {
+        iterator = DBusMessageIter()
+        owner = outer.owner
+        var place = outer.iterator
+        dbus_message_iter_recurse(&place, &iterator)
+        arrive()
+    }
+
+    private mutating func arrive() {
+        code = dbus_message_iter_get_arg_type(&iterator)
+        if code == cdbus_type_string || code == cdbus_type_object_path || code == cdbus_type_signature {
+            dbus_message_iter_get_basic(&iterator, &characters)
+        } else {
+            characters = nil
+        }
     }
 
     /// An end with nothing before it.
     private init(endOf reader: MessageReader) {
         iterator = reader.iterator
         owner = reader.owner
-        code = cdbus_type_invalid
     }
 
     /// The type of what stands here; nil at the end.
@@ -68,7 +80,7 @@ public struct MessageReader {
     public mutating func next() {
         guard code != cdbus_type_invalid else { return }
         dbus_message_iter_next(&iterator)
-        code = dbus_message_iter_get_arg_type(&iterator)
+        arrive()
     }
 
     /// A reader of what is inside an array, a variant, a structure or a dictionary's entry; of anything else an end.
@@ -77,10 +89,7 @@ public struct MessageReader {
             code == cdbus_type_array || code == cdbus_type_variant || code == cdbus_type_struct
                 || code == cdbus_type_dict_entry
         else { return MessageReader(endOf: self) }
-        var outer = iterator
-        var inner = DBusMessageIter()
-        dbus_message_iter_recurse(&outer, &inner)
-        return MessageReader(inner, owner: owner)
+        return MessageReader(inside: self)
     }
 
     private func basic<Value: BitwiseCopyable>(_ expected: Int32, _ initial: Value) -> Value? {
@@ -101,16 +110,6 @@ public struct MessageReader {
     public func uint64() -> UInt64? { basic(cdbus_type_uint64, 0) }
     public func double() -> Double? { basic(cdbus_type_double, 0) }
 
-    private var characters: UnsafePointer<CChar>? {
-        guard code == cdbus_type_string || code == cdbus_type_object_path || code == cdbus_type_signature else {
-            return nil
-        }
-        var place = iterator
-        var text: UnsafePointer<CChar>?
-        dbus_message_iter_get_basic(&place, &text)
-        return text
-    }
-
     /// A string, an object path or a signature.
     public func string() -> String? { characters.map { String(cString: $0) } }
 
@@ -122,7 +121,8 @@ public struct MessageReader {
     /// True where a string, an object path or a signature reads so.
     public func equals(_ text: StaticString) -> Bool {
         guard text.hasPointerRepresentation, let characters else { return false }
-        return strcmp(characters, UnsafeRawPointer(text.utf8Start).assumingMemoryBound(to: CChar.self)) == 0
+        let other = UnsafeRawPointer(text.utf8Start).assumingMemoryBound(to: CChar.self)
+        return characters.pointee == other.pointee && strcmp(characters, other) == 0
     }
 
     /// The bytes of an `ay`; nothing is copied.

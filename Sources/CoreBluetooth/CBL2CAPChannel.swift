@@ -140,7 +140,10 @@ private final class StreamEvents: @unchecked Sendable {
         let mode = state.withLock { $0.mode }
         runLoop.perform(inModes: [mode]) { [weak self] in
             guard let self, let stream = self.stream else { return }
-            self.state.withLock { $0.delegate }?.stream(stream, handle: event)
+            let (delegate, isOpen) = self.state.withLock { ($0.delegate, $0.status == .open) }
+            // A readiness that the end or a fault has overtaken is told no more.
+            guard isOpen || event != self.event else { return }
+            delegate?.stream(stream, handle: event)
         }
         CFRunLoopWake.wake(runLoop)
     }

@@ -155,7 +155,12 @@ final class Connection {
         case MOSQ_ERR_KEEPALIVE:
             return MQTTFault(.unreachable, "the broker at \(endpoint) is silent")
         case MOSQ_ERR_PROTOCOL, MOSQ_ERR_MALFORMED_PACKET, MOSQ_ERR_MALFORMED_UTF8, MOSQ_ERR_OVERSIZE_PACKET:
-            return MQTTFault(.protocolError, "\(endpoint) sent what MQTT does not allow (\(Instance.words(status)))")
+            // What a broker of 3.1.1 says to MQTT 5 is malformed in the newer version's terms.
+            let hint =
+                info == nil && settings.version == .v5
+                ? "; where it is older than MQTT 5, set mqtt.version to 3.1.1" : ""
+            return MQTTFault(
+                .protocolError, "\(endpoint) sent what MQTT does not allow (\(Instance.words(status)))\(hint)")
         default:
             return MQTTFault(.unreachable, "the connection to \(endpoint) failed: \(Instance.words(status))")
         }

@@ -99,7 +99,10 @@ let package = Package(
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests(
             "Bridge",
-            ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
+            [
+                "blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "Store", "JSON", "EventLoop",
+                "Sandbox",
+            ]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),

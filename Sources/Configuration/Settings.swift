@@ -145,6 +145,8 @@ public struct Settings: Equatable, Sendable {
         public var path = "/var/lib/blueferry/outbox.db"
         /// Messages kept at most.
         public var limit = 100_000
+        /// Their size at most, in MiB.
+        public var sizeLimit = 128
 
         public init() {}
     }

@@ -145,9 +145,12 @@ enum SettingsReader {
 
     private static func outbox(_ node: YAMLNode?, _ outbox: inout Settings.Outbox) throws(YAMLError) {
         guard let node else { return }
-        try node.checkKeys(["path", "limit"])
+        try node.checkKeys(["path", "limit", "size_limit"])
         try value(node["path"]) { (path) throws(YAMLError) in outbox.path = try path.text(upTo: 4096) }
         try value(node["limit"]) { (limit) throws(YAMLError) in outbox.limit = try limit.integer(in: 1...100_000_000) }
+        try value(node["size_limit"]) { (size) throws(YAMLError) in
+            outbox.sizeLimit = try size.integer(in: 1...65_536)
+        }
     }
 
     private static func homeAssistant(_ node: YAMLNode?, _ home: inout Settings.HomeAssistant) throws(YAMLError) {

@@ -8,6 +8,16 @@ public enum Verb: String, Sendable, CaseIterable {
     case rssi, pair, unpair, forget, config
 }
 
+extension Verb {
+    /// True for what is recorded before it acts, where it has an `id`.
+    var changesState: Bool {
+        switch self {
+        case .scan, .stopScan, .connect, .disconnect, .write, .subscribe, .unsubscribe, .pair, .unpair, .forget: true
+        case .devices, .services, .read, .rssi, .config: false
+        }
+    }
+}
+
 /// A command as it was sent, taken apart but not yet understood.
 struct Request {
     /// Bytes that a request may have; more is refused before it is parsed.

@@ -47,6 +47,7 @@ final class HealthReport {
         var publisher: Publisher.Counts
         var outboxCount: Int
         var outboxDropped: UInt64
+        var outboxProblem: String?
         var unacknowledged: Int
         var pendingStates: Int
         var brokerReconnects: UInt64
@@ -99,6 +100,7 @@ final class HealthReport {
             ("connections", .object([("used", .int(Int64(sources.connections))), ("free", .null)])),
             ("devices", .object([("seen", .int(Int64(radio.devices))), ("known", .int(Int64(sources.knownDevices)))])),
             ("bluetooth", .string(sources.problem ?? "ok")),
+            ("storage", .string(sources.outboxProblem ?? "ok")),
         ])
     }
 

@@ -1,7 +1,8 @@
 internal import EventLoop
 
 /// Everything that leaves for the broker: advertisements at once or not at all, states of which the newest counts, and
-/// messages that must arrive. At most so many are unacknowledged; what a lost connection took is sent again.
+/// messages that must arrive. At most so many are unacknowledged; what a lost connection took is sent again. What was
+/// kept while the broker was away goes at a bounded rate, and answers pass it.
 @EventLoopActor
 final class Publisher {
     /// What was published and dropped since the start.
@@ -39,7 +40,13 @@ final class Publisher {
         case state(State, isRemoval: Bool)
     }
 
-    private static let messageWindow = 20
+    /// Unacknowledged messages; with a broker 50 ms away, 2,000 a second.
+    private static let messageWindow = 100
+    /// Answers among them may be so many more.
+    private static let promptReserve = 20
+    /// Messages a second of what was kept.
+    static let backlogRate: Int64 = 5_000
+    private static let backlogPause: Duration = .milliseconds(10)
     private static let stateWindow = 50
 
     let outbox: any Outbox
@@ -52,7 +59,12 @@ final class Publisher {
     private var messagesInFlight = 0
     private var statesInFlight = 0
     private var lastSent: UInt64?
+    private var lastPrompt: UInt64?
     private var isPumping = false
+    /// What waited when the connection was made ends here.
+    private var backlogEnd: UInt64 = 0
+    private var pace = Pace(perSecond: Publisher.backlogRate, burst: 200)
+    private var paceTimer: LoopTimer?
     /// Calls back when nothing is left to send.
     private var idleWaiters: [Pending<Void>] = []
 
@@ -60,6 +72,7 @@ final class Publisher {
         self.broker = broker
         self.outbox = outbox
         self.clock = clock
+        outbox.onReady = { [weak self] in self?.pump() }
     }
 
     var isConnected: Bool { broker.isConnected }
@@ -130,6 +143,7 @@ final class Publisher {
     /// - Parameter first: topics that go before all others, such as the birth.
     func connected(first: [String]) {
         resetInFlight()
+        backlogEnd = outbox.newestID
         dirty = []
         for topic in first + states.keys.sorted() {
             guard let state = states[topic] else { continue }
@@ -164,6 +178,9 @@ final class Publisher {
         messagesInFlight = 0
         statesInFlight = 0
         lastSent = nil
+        lastPrompt = nil
+        paceTimer?.cancel()
+        paceTimer = nil
     }
 
     /// Sends what may be sent now. Called on each change, and now and then for what the broker refused before.
@@ -172,7 +189,8 @@ final class Publisher {
         isPumping = true
         defer { isPumping = false }
         pumpStates()
-        pumpMessages()
+        pumpMessages(.prompt, upTo: Self.messageWindow + Self.promptReserve)
+        pumpMessages(.ordered, upTo: Self.messageWindow)
         if isIdle {
             for waiter in idleWaiters { waiter.succeed(()) }
             idleWaiters = []
@@ -197,37 +215,49 @@ final class Publisher {
         }
     }
 
-    private func pumpMessages() {
-        while messagesInFlight < Self.messageWindow, let (id, message) = outbox.next(after: lastSent) {
-            var properties: MessageProperties?
-            if broker.hasProperties {
-                var expiry: UInt32?
-                if let expires = message.expires {
-                    let left = expires.milliseconds - clock.wallNow.milliseconds
-                    guard left > 0 else {
-                        counts.expired += 1
-                        outbox.remove(id)
-                        lastSent = id
-                        continue
-                    }
-                    expiry = UInt32(clamping: (left + 999) / 1000)
+    private func pumpMessages(_ lane: OutboxMessage.Lane, upTo window: Int) {
+        while messagesInFlight < window, paceTimer == nil || lane == .prompt,
+            let (id, message) = outbox.next(after: lane == .prompt ? lastPrompt : lastSent, in: lane)
+        {
+            if lane == .ordered, id <= backlogEnd, !pace.take(at: clock.now) {
+                paceTimer = clock.schedule(after: Self.backlogPause) { [weak self] in
+                    self?.paceTimer = nil
+                    self?.pump()
                 }
-                if expiry != nil || message.responseCorrelation != nil {
-                    properties = MessageProperties(correlationData: message.responseCorrelation, expiry: expiry)
-                }
+                return
             }
-            switch publish(message.topic, message.payload, retain: false, properties: properties) {
-            case .sent(let token):
-                inFlight[token] = .message(id)
-                messagesInFlight += 1
-                counts.messages += 1
-            case .refused: return
-            case .impossible:
-                counts.impossible += 1
-                outbox.remove(id)
-            }
-            lastSent = id
+            guard send(id, message) else { return }
+            if lane == .prompt { lastPrompt = id } else { lastSent = id }
         }
+    }
+
+    /// False where the broker refuses: later.
+    private func send(_ id: UInt64, _ message: OutboxMessage) -> Bool {
+        var properties: MessageProperties?
+        if broker.hasProperties, message.expires != nil || message.responseCorrelation != nil {
+            var expiry: UInt32?
+            if let expires = message.expires {
+                let left = expires.milliseconds - clock.wallNow.milliseconds
+                guard left > 0 else {
+                    counts.expired += 1
+                    outbox.remove(id)
+                    return true
+                }
+                expiry = UInt32(clamping: (left + 999) / 1000)
+            }
+            properties = MessageProperties(correlationData: message.responseCorrelation, expiry: expiry)
+        }
+        switch publish(message.topic, message.payload, retain: false, properties: properties) {
+        case .sent(let token):
+            inFlight[token] = .message(id)
+            messagesInFlight += 1
+            counts.messages += 1
+        case .refused: return false
+        case .impossible:
+            counts.impossible += 1
+            outbox.remove(id)
+        }
+        return true
     }
 
     private func publish(

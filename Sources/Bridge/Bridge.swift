@@ -187,6 +187,7 @@ public final class Bridge {
             radio: radio.counts, publisher: publisher.counts, outboxCount: publisher.outbox.count,
             outboxDropped: publisher.outbox.dropped, outboxProblem: publisher.outbox.problem,
             unacknowledged: publisher.unacknowledged, pendingStates: publisher.pendingStates,
+            pendingAdvertisements: publisher.pendingAdvertisements,
             brokerReconnects: broker.reconnects,
             brokerQueuedBytes: broker.queuedBytes, commandsReceived: commands.received,
             commandsFailed: commands.failed, commandsRunning: commands.runningCount,
@@ -252,7 +253,6 @@ extension Bridge: BrokerDelegate {
         events.note(.info, "broker", didConnectBefore ? "connected to the broker again" : "connected to the broker")
         didConnectBefore = true
         publisher.connected(first: [space.status])
-        directory.brokerDidConnect()
     }
 
     public func brokerDidDisconnect(reason: String, isSerious: Bool) {

@@ -55,6 +55,7 @@ extension Settings {
         [
             ("bluetooth.adapters", .list(bluetooth.adapters)),
             ("bluetooth.scan.services", .list(bluetooth.scan.services.map(\.topicForm))),
+            ("commands.verbs", .list(commands.verbs.map(\.rawValue))), ("commands.devices", .list(commands.devices)),
         ]
     }
 }

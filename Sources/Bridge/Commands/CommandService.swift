@@ -1,4 +1,5 @@
 internal import Bluetooth
+internal import Configuration
 internal import EventLoop
 internal import JSON
 
@@ -92,8 +93,10 @@ final class CommandService {
             events.report(.warning, error.code.rawValue, error.message)
             return answer(request.id, .failure(error), to: [route])
         }
-        guard settings.acceptsCommands else {
-            return answer(request.id, .failure(Self.disabled), to: [route])
+        do {
+            try settings.commands.check(request.verb)
+        } catch {
+            return answer(request.id, .failure(error), to: [route])
         }
         admit(request, route: route)
     }
@@ -105,8 +108,6 @@ final class CommandService {
             verb: verb, properties: message.properties, replyTo: replyTo, in: space,
             homeAssistantPrefix: settings.homeAssistantPrefix)
     }
-
-    private static let disabled = CommandError(.forbidden, "commands are switched off by commands.enabled")
 
     private func retained(_ topic: String) -> CommandError {
         CommandError(
@@ -227,9 +228,10 @@ final class CommandService {
         }
         do throws(CommandError) {
             guard !message.isRetained else { throw retained(topic) }
-            guard settings.acceptsCommands else { throw Self.disabled }
             guard !message.isTooLarge else { throw CommandError(.badRequest, "the payload is too long") }
             let command = try parse()
+            try settings.commands.check(command.verb)
+            try settings.commands.check(address)
             let path = try attribute.map { (names) throws(CommandError) in try self.path(names) }
             guard running.count < Self.limit else {
                 throw CommandError(.busy, "\(running.count) commands run or wait already")

@@ -50,6 +50,7 @@ final class HealthReport {
         var outboxProblem: String?
         var unacknowledged: Int
         var pendingStates: Int
+        var pendingAdvertisements: Int
         var brokerReconnects: UInt64
         var brokerQueuedBytes: Int
         var commandsReceived: UInt64
@@ -123,6 +124,7 @@ final class HealthReport {
             ("outbox", .int(Int64(sources.outboxCount))),
             ("unacknowledged", .int(Int64(sources.unacknowledged))),
             ("states", .int(Int64(sources.pendingStates))),
+            ("advertisements", .int(Int64(sources.pendingAdvertisements))),
             ("commands", .int(Int64(sources.commandsRunning))),
             ("bluetooth_calls", .int(Int64(sources.radio.callsInFlight))),
             ("broker_bytes", .int(Int64(sources.brokerQueuedBytes))),
@@ -133,6 +135,7 @@ final class HealthReport {
         .object([
             ("advertisements_offline", number(sources.publisher.droppedOffline)),
             ("advertisements_slow", number(sources.publisher.droppedSlow)),
+            ("discovery_offline", number(sources.publisher.droppedDiscoveries)),
             ("outbox", number(sources.outboxDropped)),
             ("expired", number(sources.publisher.expired)),
             ("too_large", number(sources.publisher.impossible)),

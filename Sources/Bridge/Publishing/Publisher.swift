@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import EventLoop
 
 /// Everything that leaves for the broker: advertisements at once or not at all, states of which the newest counts, and
@@ -12,6 +13,8 @@ final class Publisher {
         var droppedOffline: UInt64 = 0
         /// Advertisements that the broker read too slowly for.
         var droppedSlow: UInt64 = 0
+        /// Events of strangers that were found without a connection to the broker.
+        var droppedDiscoveries: UInt64 = 0
         /// Messages that no broker connection takes, for their size.
         var impossible: UInt64 = 0
         /// Answers whose time had passed before the broker was back.
@@ -47,6 +50,8 @@ final class Publisher {
     /// Messages a second of what was kept.
     static let backlogRate: Int64 = 5_000
     private static let backlogPause: Duration = .milliseconds(10)
+    /// A broker that reads too slowly is tried again so often.
+    private static let newestPause: Duration = .milliseconds(100)
     private static let stateWindow = 50
 
     let outbox: any Outbox
@@ -65,6 +70,8 @@ final class Publisher {
     private var backlogEnd: UInt64 = 0
     private var pace = Pace(perSecond: Publisher.backlogRate, burst: 200)
     private var paceTimer: LoopTimer?
+    private var newest = NewestAdvertisements()
+    private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
     private var idleWaiters: [Pending<Void>] = []
 
@@ -78,25 +85,77 @@ final class Publisher {
     var isConnected: Bool { broker.isConnected }
     var pendingStates: Int { dirty.count }
     var unacknowledged: Int { inFlight.count }
+    var pendingAdvertisements: Int { newest.count }
     var retainedTopics: [String] { Array(states.keys) }
 
     // MARK: Advertisements
 
-    /// Publishes at QoS 0. False where it was dropped.
-    func advertisement(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) -> Bool {
-        switch broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) {
-        case .sent:
-            counts.advertisements += 1
-            return true
-        case .refused:
-            counts.droppedSlow += 1
-        case .impossible:
-            counts.impossible += 1
+    /// Whether an advertisement is worth writing. Those of strangers are not while the broker is away, or behind with known
+    /// devices: they are dropped, and counted.
+    func takesAdvertisement(ofKnown isKnown: Bool) -> Bool {
+        if isKnown || (newest.isEmpty && broker.isConnected) { return true }
+        if broker.isConnected {
+            sendNewest()
+            if newest.isEmpty { return true }
         }
+        noteDropped()
         return false
     }
 
-    func noteDroppedOffline() { counts.droppedOffline += 1 }
+    /// Publishes at QoS 0. What the broker does not take now is kept for a known device until the next one, or until the
+    /// broker takes it.
+    func advertisement(
+        topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer, of address: BluetoothAddress, isKnown: Bool
+    ) {
+        if !newest.isEmpty, broker.isConnected { sendNewest() }
+        if newest.isEmpty, broker.isConnected {
+            switch broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) {
+            case .sent:
+                counts.advertisements += 1
+                return
+            case .refused: break
+            case .impossible:
+                counts.impossible += 1
+                return
+            }
+        }
+        guard isKnown, newest.keep(address, topic: topic, payload: payload) else { return noteDropped() }
+        if broker.isConnected { retryNewest() }
+    }
+
+    /// Nothing of the device is sent any more.
+    func forgetAdvertisement(of address: BluetoothAddress) { newest.remove(address) }
+
+    func noteDroppedDiscovery() { counts.droppedDiscoveries += 1 }
+
+    private func noteDropped() {
+        if broker.isConnected { counts.droppedSlow += 1 } else { counts.droppedOffline += 1 }
+    }
+
+    private func sendNewest() {
+        while let kept = newest.first {
+            let result = kept.topic.withUnsafeBufferPointer { topic in
+                kept.payload.withUnsafeBytes { payload in
+                    broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil)
+                }
+            }
+            switch result {
+            case .sent: counts.advertisements += 1
+            case .refused: return retryNewest()
+            case .impossible: counts.impossible += 1
+            }
+            newest.removeFirst()
+        }
+    }
+
+    private func retryNewest() {
+        guard newestTimer == nil else { return }
+        newestTimer = clock.schedule(after: Self.newestPause) { [weak self] in
+            guard let self else { return }
+            self.newestTimer = nil
+            if self.broker.isConnected, !self.newest.isEmpty { self.sendNewest() }
+        }
+    }
 
     // MARK: States
 
@@ -189,6 +248,7 @@ final class Publisher {
         isPumping = true
         defer { isPumping = false }
         pumpStates()
+        if !newest.isEmpty { sendNewest() }
         pumpMessages(.prompt, upTo: Self.messageWindow + Self.promptReserve)
         pumpMessages(.ordered, upTo: Self.messageWindow)
         if isIdle {

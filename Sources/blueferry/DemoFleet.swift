@@ -10,6 +10,8 @@ enum DemoFleet {
 
         adapters:
           - { name: hci0, address: "00:1A:7D:DA:71:13", alias: lab }
+          # One that is plugged in only by a control command
+          - { name: hci1, address: "00:1A:7D:DA:71:14", alias: annex, plugged: false }
 
         devices:
 
@@ -317,6 +319,18 @@ enum DemoFleet {
               - uuid: "181a"
                 characteristics:
                   - { uuid: "2a6e", properties: [read, notify], value: "2cfb" }
+
+          # Sensor that only the second adapter hears
+          - id: annex
+            name: "Annex"
+            address: "C0:00:00:00:00:12"
+            adapters: [hci1]
+            interval: 200
+            services: ["180f"]
+            gatt:
+              - uuid: "180f"
+                characteristics:
+                  - { uuid: "2a19", properties: [read, notify], value: "4b" }
 
           # Twenty alike, for load: many links, many notifications
           - id: node

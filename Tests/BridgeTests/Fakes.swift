@@ -37,6 +37,7 @@ final class FakeRadio: RadioPort {
     var devices: [BluetoothAddress: DeviceReport] = [:]
     var trees: [BluetoothAddress: [ServiceReport]] = [:]
     var newest: [BluetoothAddress: FakeAdvertisement] = [:]
+    var obstacles: [BluetoothAddress: Obstacle] = [:]
     var calls: [String] = []
     var failure: CommandError?
     var readValue: [UInt8] = [0x64]
@@ -51,6 +52,7 @@ final class FakeRadio: RadioPort {
 
     var deviceAddresses: [BluetoothAddress] { Array(devices.keys) }
     func device(_ address: BluetoothAddress) -> DeviceReport? { devices[address] }
+    func obstacle(to address: BluetoothAddress) -> Obstacle? { obstacles[address] }
     func services(_ address: BluetoothAddress) -> [ServiceReport] { trees[address] ?? [] }
     func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)? { newest[address] }
 

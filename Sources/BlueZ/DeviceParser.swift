@@ -163,6 +163,19 @@ enum DeviceParser {
         return true
     }
 
+    /// The names of Battery1's properties that BlueZ withdraws.
+    static func invalidateBattery(_ names: inout MessageReader, of device: RemoteDevice) -> DeviceFields {
+        var fields: DeviceFields = []
+        while names.isAt(.string) {
+            if names.equals("Percentage") {
+                device.battery = nil
+                fields.formUnion([.battery, .withdrawn])
+            }
+            names.next()
+        }
+        return fields
+    }
+
     /// Percentage of Battery1.
     static func applyBattery(_ entries: inout MessageReader, to device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
@@ -198,6 +211,16 @@ enum DeviceParser {
             } else if names.equals("ServiceData") {
                 device.serviceData.removeAll()
                 fields.insert(.withdrawn)
+            } else if names.equals("AdvertisingFlags") {
+                device.advertisingFlags = nil
+                fields.insert(.withdrawn)
+            } else if names.equals("AdvertisingData") {
+                if !device.solicited.isEmpty { fields.insert(.services) }
+                device.solicited = []
+                fields.insert(.withdrawn)
+            } else if names.equals("Appearance") {
+                device.appearance = nil
+                fields.formUnion([.appearance, .withdrawn])
             }
             names.next()
         }

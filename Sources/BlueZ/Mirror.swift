@@ -121,15 +121,26 @@ final class Mirror {
             reader.next()
             var entries = reader.enter()
             fields = DeviceParser.applyBattery(&entries, to: device)
+            reader.next()
+            if reader.isAt(.array) {
+                var names = reader.enter()
+                fields.formUnion(DeviceParser.invalidateBattery(&names, of: device))
+            }
         }
-        if !fields.isEmpty { delegate?.blueZ(device: device, didChange: fields) }
+        // Before the first reply a signal may stand for a device of which nobody was told.
+        if !fields.isEmpty, device.isAnnounced { delegate?.blueZ(device: device, didChange: fields) }
     }
 
     private func characteristicChanged(_ characteristic: RemoteCharacteristic, _ reader: inout MessageReader) {
         guard reader.equals("org.bluez.GattCharacteristic1") else { return }
         reader.next()
         var entries = reader.enter()
-        GATTParser.applyChange(&entries, to: characteristic)
+        // A value, which is what comes thousands of times a second, comes alone.
+        if GATTParser.applyChange(&entries, to: characteristic) { return }
+        reader.next()
+        guard reader.isAt(.array) else { return }
+        var names = reader.enter()
+        GATTParser.invalidate(&names, of: characteristic)
     }
 
     // MARK: Objects

@@ -106,14 +106,16 @@ enum GATTParser {
         }
     }
 
-    /// PropertiesChanged of a characteristic: the value where there is one goes straight to its handler.
-    static func applyChange(_ entries: inout MessageReader, to characteristic: RemoteCharacteristic) {
+    /// PropertiesChanged of a characteristic: the value where there is one goes straight to its handler. True for one.
+    static func applyChange(_ entries: inout MessageReader, to characteristic: RemoteCharacteristic) -> Bool {
+        var hasValue = false
         while entries.isAt(.dictEntry) {
             let key = entries.enter()
             var value = key
             value.next()
             value = value.enter()
             if key.equals("Value") {
+                hasValue = true
                 if let handler = characteristic.valueHandler {
                     value.withByteArray { handler.characteristic(characteristic, didSignal: $0) }
                 }
@@ -124,6 +126,20 @@ enum GATTParser {
                 characteristic.mtu = value.uint16() ?? characteristic.mtu
             }
             entries.next()
+        }
+        return hasValue
+    }
+
+    /// Names of properties that BlueZ withdraws, as the MTU with the link.
+    static func invalidate(_ names: inout MessageReader, of characteristic: RemoteCharacteristic) {
+        while names.isAt(.string) {
+            if names.equals("MTU") {
+                characteristic.mtu = 0
+            } else if names.equals("Notifying"), characteristic.isNotifying {
+                characteristic.isNotifying = false
+                characteristic.valueHandler?.characteristicDidChangeNotifying(characteristic)
+            }
+            names.next()
         }
     }
 

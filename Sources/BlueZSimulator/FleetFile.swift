@@ -162,7 +162,8 @@ public enum FleetFile {
         for item in try node.items("gatt") { device.gatt.append(try service(item)) }
         let ids = device.gatt.compactMap(\.id)
         if Set(ids).count != ids.count { throw node.error("gatt: two services have the same id") }
-        for service in device.gatt { try checkIncludes(node, service, in: device.gatt, above: []) }
+        var checked: Set<String> = []
+        for service in device.gatt { try checkIncludes(node, service, in: device.gatt, above: [], &checked) }
     }
 
     /// `manufacturer_data/0499/20`: where a 16-bit counter stands in what is advertised.
@@ -201,8 +202,10 @@ public enum FleetFile {
     }
 
     private static func checkIncludes(
-        _ node: YAMLNode, _ service: Fleet.Service, in all: [Fleet.Service], above: [String]
+        _ node: YAMLNode, _ service: Fleet.Service, in all: [Fleet.Service], above: [String],
+        _ checked: inout Set<String>
     ) throws(YAMLError) {
+        guard above.count <= 32 else { throw node.error("gatt: includes: services include each other 32 levels deep") }
         for include in service.includes {
             guard let included = all.first(where: { $0.id == include }) else {
                 throw node.error("gatt: includes: there is no service with the id '\(include)' in this device")
@@ -210,7 +213,10 @@ public enum FleetFile {
             if above.contains(include) || include == service.id {
                 throw node.error("gatt: includes: '\(include)' includes itself")
             }
-            try checkIncludes(node, included, in: all, above: above + [include])
+            // What many services include is looked at once.
+            if checked.contains(include) { continue }
+            try checkIncludes(node, included, in: all, above: above + [include], &checked)
+            checked.insert(include)
         }
     }
 

@@ -61,6 +61,10 @@ public struct Settings: Equatable, Sendable {
         public var caFile: String?
         public var certificateFile: String?
         public var keyFile: String?
+        /// Of a key file that is encrypted.
+        public var keyPassword: Secret?
+        /// A file whose first line is that password.
+        public var keyPasswordFile: String?
 
         public init() {}
     }

@@ -23,6 +23,8 @@ extension Settings {
             ("mqtt.keep_alive", .number(mqtt.keepAlive)), ("mqtt.tls.ca_file", text(mqtt.tls.caFile)),
             ("mqtt.tls.certificate_file", text(mqtt.tls.certificateFile)),
             ("mqtt.tls.key_file", text(mqtt.tls.keyFile)),
+            ("mqtt.tls.key_password", text(mqtt.tls.keyPassword?.description)),
+            ("mqtt.tls.key_password_file", text(mqtt.tls.keyPasswordFile)),
             ("bluetooth.scan.enabled", .flag(scan.enabled)), ("bluetooth.scan.mode", .text(scan.mode.rawValue)),
             ("bluetooth.scan.name", text(scan.name)), ("bluetooth.scan.rssi", .number(scan.rssi)),
             ("bluetooth.scan.allow_duplicates", .flag(scan.allowDuplicates)),

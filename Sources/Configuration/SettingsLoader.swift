@@ -36,7 +36,7 @@ extension Settings {
             try settings.override(key, with: value, source: "argument")
         }
         try settings.finish(root, source: path ?? "settings")
-        try settings.readPasswordFile()
+        try settings.readPasswordFiles()
         return settings
     }
 
@@ -97,10 +97,17 @@ extension Settings {
         }
     }
 
-    private mutating func readPasswordFile() throws(ConfigurationError) {
-        guard let path = mqtt.passwordFile else { return }
+    private mutating func readPasswordFiles() throws(ConfigurationError) {
+        if let path = mqtt.passwordFile { mqtt.password = try Self.secret(in: path, "mqtt.password_file") }
+        if let path = mqtt.tls.keyPasswordFile {
+            mqtt.tls.keyPassword = try Self.secret(in: path, "mqtt.tls.key_password_file")
+        }
+    }
+
+    /// The first line of a file.
+    private static func secret(in path: String, _ key: String) throws(ConfigurationError) -> Secret {
         func fault(_ message: String) -> ConfigurationError {
-            ConfigurationError(source: path, key: "mqtt.password_file", message: message)
+            ConfigurationError(source: path, key: key, message: message)
         }
         let bytes: [UInt8]
         do { bytes = try YAMLDocument.readFile(path, limit: 65536) } catch { throw fault(error.message) }
@@ -108,7 +115,7 @@ extension Settings {
         guard !line.isEmpty, line.count <= 65535, let text = String(validating: line, as: UTF8.self) else {
             throw fault("its first line is not a password")
         }
-        mqtt.password = Secret(text)
+        return Secret(text)
     }
 
     /// True for text with characters that are no part of any name, path or word.

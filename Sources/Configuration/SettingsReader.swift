@@ -44,35 +44,43 @@ enum SettingsReader {
         try value(node["version"]) { (version) throws(YAMLError) in mqtt.version = try version.choice() }
         try optional(node["client_id"]) { (id) throws(YAMLError) in mqtt.clientID = try id?.text(upTo: 128) }
         try optional(node["username"]) { (name) throws(YAMLError) in mqtt.username = try name?.text(upTo: 1024) }
-        try password(node, &mqtt)
+        try secret(node, "password", &mqtt.password, &mqtt.passwordFile)
         try value(node["keep_alive"]) { (seconds) throws(YAMLError) in
             mqtt.keepAlive = try seconds.integer(in: 5...65535)
         }
         guard let tls = node["tls"] else { return }
-        try tls.checkKeys(["ca_file", "certificate_file", "key_file"])
-        try optional(tls["ca_file"]) { (file) throws(YAMLError) in mqtt.tls.caFile = try file?.text(upTo: 4096) }
-        try optional(tls["certificate_file"]) { (file) throws(YAMLError) in
-            mqtt.tls.certificateFile = try file?.text(upTo: 4096)
-        }
-        try optional(tls["key_file"]) { (file) throws(YAMLError) in mqtt.tls.keyFile = try file?.text(upTo: 4096) }
+        try self.tls(tls, &mqtt.tls)
     }
 
-    /// The password or its file: each replaces the other of the layers below it.
-    private static func password(_ node: YAMLNode, _ mqtt: inout Settings.MQTT) throws(YAMLError) {
-        if let password = node["password"], !password.isNull, let file = node["password_file"], !file.isNull {
+    private static func tls(_ node: YAMLNode, _ tls: inout Settings.TLS) throws(YAMLError) {
+        try node.checkKeys(["ca_file", "certificate_file", "key_file", "key_password", "key_password_file"])
+        try optional(node["ca_file"]) { (file) throws(YAMLError) in tls.caFile = try file?.text(upTo: 4096) }
+        try optional(node["certificate_file"]) { (file) throws(YAMLError) in
+            tls.certificateFile = try file?.text(upTo: 4096)
+        }
+        try optional(node["key_file"]) { (file) throws(YAMLError) in tls.keyFile = try file?.text(upTo: 4096) }
+        try secret(node, "key_password", &tls.keyPassword, &tls.keyPasswordFile)
+    }
+
+    /// A password or its file, under `key` and `key_file`: each replaces the other of the layers below it.
+    private static func secret(
+        _ node: YAMLNode, _ key: String, _ secret: inout Secret?, _ path: inout String?
+    ) throws(YAMLError) {
+        let (given, file) = (node[key], node[key + "_file"])
+        if let given, !given.isNull, let file, !file.isNull {
             throw file.error("give the password or its file, not both")
         }
-        try optional(node["password"]) { (password) throws(YAMLError) in
-            mqtt.password = nil
+        try optional(given) { (password) throws(YAMLError) in
+            secret = nil
             guard let password else { return }
-            mqtt.password = Secret(try password.secretText())
-            mqtt.passwordFile = nil
+            secret = Secret(try password.secretText())
+            path = nil
         }
-        try optional(node["password_file"]) { (file) throws(YAMLError) in
-            mqtt.passwordFile = nil
+        try optional(file) { (file) throws(YAMLError) in
+            path = nil
             guard let file else { return }
-            mqtt.passwordFile = try file.text(upTo: 4096)
-            mqtt.password = nil
+            path = try file.text(upTo: 4096)
+            secret = nil
         }
     }
 

@@ -113,6 +113,13 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         precondition(started, "no thread could be started for the event loop")
     }
 
+    /// Makes the calling thread the loop's without waiting for anything, for a thread that another library holds, as
+    /// libFuzzer does; what is enqueued then waits for ``runJobs()``.
+    func adoptThread() {
+        inbox.withLock { $0.hasThread = true }
+        loopThread.store(UInt(pthread_self()), ordering: .relaxed)
+    }
+
     /// Ends ``run()`` after the current turn.
     @EventLoopActor
     public func stop(exitCode: Int32) {
@@ -121,7 +128,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         isStopped = true
     }
 
-    private func runJobs() {
+    func runJobs() {
         // Jobs that a job enqueues wait for the next round, so that descriptors are never starved.
         inbox.withLock { inbox in
             swap(&inbox.jobs, &running)

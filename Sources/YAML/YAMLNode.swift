@@ -80,6 +80,12 @@ public struct YAMLNode: Sendable {
         return "'\(shown)\(text.unicodeScalars.dropFirst(60).isEmpty ? "" : "…")'"
     }
 
+    /// A key as errors show it: without what follows a colon, which is a value that lacks its space.
+    static func quotedKey(_ key: String) -> String {
+        guard let colon = key.firstIndex(where: { $0 == ":" || $0 == "=" }) else { return quoted(key) }
+        return quoted(key[..<colon]) + " (write a space after its colon)"
+    }
+
     /// True for a key without a value, `~` and `null`.
     public var isNull: Bool {
         guard case .scalar(let text, isPlain: true) = content else { return false }
@@ -134,6 +140,8 @@ public struct YAMLNode: Sendable {
     public func mapping() throws(YAMLError) -> [Entry] {
         if case .mapping(let entries) = content { return entries }
         if isNull { return [] }
+        // A line that lacks the space after its colon is such a text, and may be a password's.
+        if case .scalar = content { throw error("expected a mapping, found text; is there a space after each colon?") }
         throw error("expected a mapping, found \(whatItIs)")
     }
 
@@ -146,10 +154,11 @@ public struct YAMLNode: Sendable {
     /// Throws for the first key that is not among `known`, with the nearest known one as a hint.
     public func checkKeys(_ known: [String]) throws(YAMLError) {
         for entry in try mapping() where !known.contains(entry.key) {
-            let hint = Self.nearest(to: entry.key, among: known).map { "did you mean '\($0)'?" }
+            let name = entry.key.prefix { $0 != ":" && $0 != "=" }
+            let hint = Self.nearest(to: String(name), among: known).map { "did you mean '\($0)'?" }
             throw YAMLError(
                 file: file, position: entry.keyPosition, path: path,
-                message: "unknown key \(Self.quoted(entry.key)); "
+                message: "unknown key \(Self.quotedKey(entry.key)); "
                     + (hint ?? "known are \(known.joined(separator: ", "))"))
         }
     }

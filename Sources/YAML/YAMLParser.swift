@@ -111,7 +111,7 @@ private struct TreeBuilder {
             if let line = lines.updateValue(event.position.line, forKey: key) {
                 throw YAMLError(
                     file: file, position: event.position, path: path,
-                    message: "\(YAMLNode.quoted(key)) stands twice, first in line \(line)")
+                    message: "\(YAMLNode.quotedKey(key)) stands twice, first in line \(line)")
             }
             let valuePath = path.isEmpty ? key : "\(path).\(key)"
             let value = try build(try events.next(), path: valuePath, depth: depth + 1)

@@ -86,11 +86,13 @@ final class MirrorTests: XCTestCase {
                 message { $0.append(.dictionary("oa{sa{sv}}", paths.map { (.objectPath($0), value($0)) })) })
         }
 
-        func add(_ path: String) {
+        func add(_ path: String) { added(path, value(path)) }
+
+        func added(_ path: String, _ interfaces: DBusValue) {
             mirror.interfacesAdded(
                 message {
                     $0.append(objectPath: path)
-                    $0.append(value(path))
+                    $0.append(interfaces)
                 })
         }
 
@@ -235,6 +237,64 @@ final class MirrorTests: XCTestCase {
         XCTAssertEqual(bench.device?.address, BluetoothAddress(value: 0xaabb_cc00_0001))
         XCTAssertEqual(bench.device?.isConnected, false)
         XCTAssertEqual(bench.device?.name, [])
+    }
+
+    @EventLoopActor
+    func testWhatBlueZWithdrawsIsGone() async {
+        let bench = Bench()
+        bench.load([Self.adapter, Self.device, Self.service, Self.characteristic])
+        bench.change(Self.device) {
+            $0.append(string: "org.bluez.Device1")
+            $0.append(
+                .properties([
+                    ("AdvertisingFlags", .bytes([6])), ("Appearance", .uint16(833)),
+                    ("AdvertisingData", .dictionary("yv", [(.byte(0x14), .variant(.bytes([0x0f, 0x18])))])),
+                ]))
+            $0.append(.array(of: "s", []))
+        }
+        XCTAssertEqual(bench.device?.solicited, [BluetoothUUID(0x180f)])
+        bench.change(Self.device) {
+            $0.append(string: "org.bluez.Device1")
+            $0.append(.properties([]))
+            $0.append(.array(of: "s", ["AdvertisingFlags", "Appearance", "AdvertisingData"].map { .string($0) }))
+        }
+        XCTAssertEqual(bench.device?.solicited, [])
+        XCTAssertNil(bench.device?.advertisingFlags)
+        XCTAssertNil(bench.device?.appearance)
+        XCTAssertTrue(bench.listener.fields.last?.isSuperset(of: [.withdrawn, .services, .appearance]) == true)
+        // The MTU goes with the link.
+        bench.change(Self.characteristic) {
+            $0.append(string: "org.bluez.GattCharacteristic1")
+            $0.append(.properties([("Notifying", .bool(true))]))
+            $0.append(.array(of: "s", [.string("MTU")]))
+        }
+        let characteristic = bench.device?.gatt.first?.characteristics.first
+        XCTAssertEqual(characteristic?.mtu, 0)
+        XCTAssertEqual(characteristic?.isNotifying, true)
+    }
+
+    @EventLoopActor
+    func testADeviceThatNobodyWasToldOfDoesNotChange() async {
+        let bench = Bench()
+        let battery = DBusValue.dictionary(
+            "sa{sv}", [(.string("org.bluez.Battery1"), .properties([("Percentage", .byte(70))]))])
+        bench.added(Self.device, battery)
+        bench.change(Self.device) {
+            $0.append(string: "org.bluez.Device1")
+            $0.append(.properties([("Connected", .bool(true))]))
+            $0.append(.array(of: "s", []))
+        }
+        XCTAssertTrue(bench.listener.fields.isEmpty)
+        XCTAssertEqual(bench.listener.log, [])
+        bench.load([Self.adapter, Self.device])
+        XCTAssertEqual(bench.listener.log, ["adapter", "device"])
+        XCTAssertEqual(bench.device?.battery, 70)
+        bench.change(Self.device) {
+            $0.append(string: "org.bluez.Battery1")
+            $0.append(.properties([]))
+            $0.append(.array(of: "s", [.string("Percentage")]))
+        }
+        XCTAssertNil(bench.device?.battery)
     }
 
     func testUUIDsReadInPlaceAreThoseReadUsually() {

@@ -69,7 +69,8 @@ final class SettingsTests: XCTestCase {
             "gateway.id": "attic", "mqtt.url": "mqtts://b:1", "mqtt.base_topic": "x/y", "mqtt.version": "3.1.1",
             "mqtt.client_id": "me", "mqtt.username": "joe", "mqtt.password": "p", "mqtt.password_file": "/p",
             "mqtt.keep_alive": "7", "mqtt.tls.ca_file": "/ca", "mqtt.tls.certificate_file": "/c",
-            "mqtt.tls.key_file": "/k", "bluetooth.scan.enabled": "no", "bluetooth.scan.mode": "active",
+            "mqtt.tls.key_file": "/k", "mqtt.tls.key_password": "p", "mqtt.tls.key_password_file": "/p",
+            "bluetooth.scan.enabled": "no", "bluetooth.scan.mode": "active",
             "bluetooth.scan.name": "T.*", "bluetooth.scan.rssi": "-70", "bluetooth.scan.allow_duplicates": "off",
             "bluetooth.scan.renew_interval": "0", "bluetooth.watchdog.enabled": "off",
             "bluetooth.watchdog.power_cycle": "on", "bluetooth.watchdog.silence": "3000",
@@ -86,8 +87,8 @@ final class SettingsTests: XCTestCase {
             "mqtt.tls.certificate_file": "mqtt.tls.key_file",
             "mqtt.tls.key_file": "mqtt.tls.certificate_file",
         ]
-        // A key with one possible value, and one that reads a file, change nothing here.
-        for (path, sample) in samples where !["mqtt.password_file", "bluetooth.scan.mode"].contains(path) {
+        // A key with one possible value, and those that read a file, change nothing here.
+        for (path, sample) in samples where !path.hasSuffix("password_file") && path != "bluetooth.scan.mode" {
             var keys = [path] + (companions[path].map { [$0] } ?? [])
             if path.hasPrefix("mqtt.tls.") { keys.append("mqtt.url") }
             var environment: [String: String] = [:]
@@ -183,6 +184,15 @@ final class SettingsTests: XCTestCase {
                 "b.yaml:1:43: devices[0]: unknown key 'conect'; did you mean 'connect'?",
             "commands: { enabled: maybe }": "b.yaml:1:22: commands.enabled: expected true or false, found 'maybe'",
             "- a": "b.yaml:1:1: expected a mapping, found a list",
+            "mqtt: { tls: { key_password: s3cr3t, key_password_file: /p } }":
+                "b.yaml:1:57: mqtt.tls.key_password_file: give the password or its file, not both",
+            // A colon without its space makes the password a part of the key, or of a text.
+            "mqtt: { password:s3cr3t }":
+                "b.yaml:1:9: mqtt: unknown key 'password' (write a space after its colon); did you mean 'password'?",
+            "mqtt:\n  password:s3cr3t":
+                "b.yaml:2:3: mqtt: expected a mapping, found text; is there a space after each colon?",
+            "mqtt: { password:s3cr3t, password:s3cr3t }":
+                "b.yaml:1:26: mqtt: 'password' (write a space after its colon) stands twice, first in line 1",
         ]
         for (text, expected) in faults { XCTAssertEqual(error(text), expected, text) }
     }

@@ -69,6 +69,7 @@ final class DiscoveryTests: XCTestCase {
           - { id: one, name: Tracker 1, address: "C0:00:00:00:02:01", interval: 50, services: ["1802"], manufacturer_data: { "ffff": "01" } }
           - { id: two, name: My Tracker, address: "C0:00:00:00:02:02", interval: 50, services: ["1802"] }
           - { id: three, name: Tracker 3, address: "C0:00:00:00:02:03", interval: 50, services: ["180f"] }
+          - { id: five, name: "aaaaaaaaaaaaaaaaaaaaaaaaaaa!", address: "C0:00:00:00:02:05", interval: 50, services: ["1803"] }
           - { id: four, address: "C0:00:00:00:02:04", interval: 50, services: ["1802"] }
         """
 
@@ -98,6 +99,16 @@ final class DiscoveryTests: XCTestCase {
         listener.wait(for: "found \(name)")
         manager.discoverer.stopDiscoveringDevices()
         return try XCTUnwrap(manager.discoverer.discoveredDevices.first).peripheral
+    }
+
+    func testNoPatternHoldsTheLibrary() throws {
+        let discoverer = try start().discoverer
+        XCTAssertTrue(try discoverer.discoverDevices(named: "(a+)+|Tracker 3", timeout: 1500))
+        listener.wait(for: "stopped timeout")
+        XCTAssertEqual(discoverer.discoveredDevices.map(\.name), ["Tracker 3"])
+        XCTAssertThrowsError(try discoverer.discoverDevices(named: "(a", timeout: 1000)) {
+            XCTAssertTrue("\($0)".contains("at character"), "\($0)")
+        }
     }
 
     func testPatternAndServices() throws {

@@ -5,52 +5,7 @@ import TestKit
 import XCTest
 
 /// The program as a person or a service manager meets it: arguments, sentences, exit codes.
-final class ProgramTests: XCTestCase {
-    override class func setUp() {
-        EventLoop.shared.startThread()
-    }
-
-    private struct Outcome {
-        var exit: ChildProcess.Exit
-        var text: String
-    }
-
-    /// Runs the program to its end and gathers both of its outputs.
-    @EventLoopActor
-    private func run(
-        _ arguments: [String], environment: [String: String] = [:], within timeout: Duration = .seconds(20)
-    ) async throws -> Outcome {
-        let child = try start(arguments, environment: environment)
-        let exit = try await child.process.waitForExit(within: timeout)
-        return Outcome(exit: exit, text: child.lines.text)
-    }
-
-    @EventLoopActor
-    private final class Lines {
-        var text = ""
-        let monitor = Monitor()
-        nonisolated init() {}
-
-        func add(_ line: String) {
-            text += line + "\n"
-            monitor.changed()
-        }
-    }
-
-    @EventLoopActor
-    private func start(_ arguments: [String], environment: [String: String] = [:]) throws -> (
-        process: ChildProcess, lines: Lines
-    ) {
-        var variables = ChildProcess.ownEnvironment()
-        variables["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=/nonexistent/bus"
-        variables.merge(environment) { $1 }
-        let lines = Lines()
-        let process = try ChildProcess(
-            World.program, arguments, environment: variables, output: .lines { lines.add($0) },
-            errors: .lines { lines.add($0) })
-        return (process, lines)
-    }
-
+final class ProgramTests: ProgramCase {
     @EventLoopActor
     func testUsageAndVersion() async throws {
         let version = try await run(["version"])

@@ -127,6 +127,7 @@ extension MQTTSettings {
             let files = settings.mqtt.tls
             tls = TLSSettings(
                 caFile: files.caFile, certificateFile: files.certificateFile, keyFile: files.keyFile)
+            tls?.keyPassword = files.keyPassword?.reveal()
         }
         version = settings.mqtt.version == .v5 ? .v5 : .v311
         username = settings.mqtt.username ?? url.username

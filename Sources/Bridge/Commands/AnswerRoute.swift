@@ -29,12 +29,21 @@ struct AnswerRoute: Equatable, Sendable {
             CommandError(.forbidden, "the response topic is \(what); answers never go there")
         }
         if bytes.first == UInt8(ascii: "$") { return refused("under '$'") }
-        if topic == homeAssistantPrefix || topic.hasPrefix(homeAssistantPrefix + "/") {
+        if levels(of: bytes, below: homeAssistantPrefix) != nil {
             return refused("under the Home Assistant prefix '\(homeAssistantPrefix)'")
         }
-        guard topic == space.base || topic.hasPrefix(space.base + "/") else { return nil }
-        let levels = topic.dropFirst(space.base.count + 1).split(separator: "/", omittingEmptySubsequences: false)
-        if levels.count >= 3, levels[1] == "response" { return nil }
+        guard let levels = levels(of: bytes, below: space.base) else { return nil }
+        if levels.count >= 3, levels[1].elementsEqual("response".utf8) { return nil }
         return refused("under '\(space.base)/', but not under '\(space.prefix)response/'")
+    }
+
+    /// The levels of a topic below a prefix; nil where it is not the prefix itself nor below it. Bytes are compared: to a
+    /// broker, topics that differ in their Unicode form are different topics, and a letter's accent hides no slash.
+    private static func levels(of topic: String.UTF8View, below prefix: String) -> [Substring.UTF8View]? {
+        guard topic.starts(with: prefix.utf8) else { return nil }
+        let rest = topic.dropFirst(prefix.utf8.count)
+        guard let first = rest.first else { return [] }
+        guard first == UInt8(ascii: "/") else { return nil }
+        return rest.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
     }
 }

@@ -1,9 +1,9 @@
 /// Certificates and keys for tests, worth nothing anywhere else.
-enum TLSFixtures {
-    static let clientKeyPassword = "open-sesame"
+public enum TLSFixtures {
+    public static let clientKeyPassword = "open-sesame"
 
     /// Signs everything here.
-    static let ca = """
+    public static let ca = """
         -----BEGIN CERTIFICATE-----
         MIIBOjCB4aADAgECAhRv086WGRmf8e9yjDRFC5dhExgM9TAKBggqhkjOPQQDAjAS
         MRAwDgYDVQQDDAdUZXN0IENBMCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAw
@@ -17,7 +17,7 @@ enum TLSFixtures {
         """
 
     /// Signs nothing here.
-    static let otherCA = """
+    public static let otherCA = """
         -----BEGIN CERTIFICATE-----
         MIIBPDCB46ADAgECAhRKxCgPDg71qERzkXy85uhenoCEHDAKBggqhkjOPQQDAjAT
         MREwDwYDVQQDDAhPdGhlciBDQTAgFw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAw
@@ -31,7 +31,7 @@ enum TLSFixtures {
         """
 
     /// For 127.0.0.1 and broker.test, valid from 2020 to 2120.
-    static let server = """
+    public static let server = """
         -----BEGIN CERTIFICATE-----
         MIIBVTCB+6ADAgECAhQeLK+kXXTNbJzpDPVo8Ev0ZBU9CjAKBggqhkjOPQQDAjAS
         MRAwDgYDVQQDDAdUZXN0IENBMCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAw
@@ -46,7 +46,7 @@ enum TLSFixtures {
         """
 
     /// The same, expired in 2021.
-    static let expiredServer = """
+    public static let expiredServer = """
         -----BEGIN CERTIFICATE-----
         MIIBUjCB+aADAgECAhQfGbApfdqxDJI9+ckjH0PlAP0JfTAKBggqhkjOPQQDAjAS
         MRAwDgYDVQQDDAdUZXN0IENBMB4XDTIwMDEwMTAwMDAwMFoXDTIxMDEwMTAwMDAw
@@ -61,7 +61,7 @@ enum TLSFixtures {
         """
 
     /// Of both servers.
-    static let serverKey = """
+    public static let serverKey = """
         -----BEGIN PRIVATE KEY-----
         MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgMmDXvqyuy3GpK+QA
         AkxCTXpEqnL2oj5DGpe8fz34ZH+hRANCAAT0/ejhqJjLwgW1Ea9bzEZ9S57WvrZo
@@ -71,7 +71,7 @@ enum TLSFixtures {
         """
 
     /// For the client `gateway`.
-    static let client = """
+    public static let client = """
         -----BEGIN CERTIFICATE-----
         MIIBODCB3qADAgECAhQg1tltp8DDpwaZ5NjUrvfG8T/uPjAKBggqhkjOPQQDAjAS
         MRAwDgYDVQQDDAdUZXN0IENBMCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAw
@@ -85,7 +85,7 @@ enum TLSFixtures {
         """
 
     /// Its key, encrypted with ``clientKeyPassword``.
-    static let clientKey = """
+    public static let clientKey = """
         -----BEGIN ENCRYPTED PRIVATE KEY-----
         MIH0MF8GCSqGSIb3DQEFDTBSMDEGCSqGSIb3DQEFDDAkBBCGGLt13/y2fwvEnMa/
         4WOyAgIIADAMBggqhkiG9w0CCQUAMB0GCWCGSAFlAwQBKgQQOESLV3oYIYeSPEbu

@@ -78,6 +78,18 @@ let package = Package(
             resources: [.embedInCode("Resources/fleet.yaml")],
             swiftSettings: settings),
 
+        // Benchmarks: scripts/bench
+        .target(name: "BenchmarkCounters", path: "Benchmarks/Counters"),
+        .executableTarget(
+            name: "MicroBenchmarks",
+            dependencies: [
+                "BenchmarkCounters", "Bridge", "Central", "BlueZ", "DBus", "MQTT", "Bluetooth", "JSON", "EventLoop",
+            ],
+            path: "Benchmarks/Micro", swiftSettings: settings),
+        .executableTarget(
+            name: "EndToEndBenchmarks", dependencies: ["TestKit", "Sandbox", "JSON", "EventLoop"],
+            path: "Benchmarks/EndToEnd", swiftSettings: settings),
+
         // Tests, from the inside out
         module(
             "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator"]),

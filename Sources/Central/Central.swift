@@ -1,4 +1,4 @@
-internal import BlueZ
+package import BlueZ
 public import Bluetooth
 public import EventLoop
 
@@ -108,7 +108,7 @@ public final class Central {
     public nonisolated let options: CentralOptions
     public internal(set) var state = CentralState.stopped
     let clock: any LoopClock
-    let bluez: BlueZClient
+    package let bluez: BlueZClient
     private let inlet = Inlet()
     var observers: [any CentralObserver] = []
     var adaptersByAddress: [BluetoothAddress: Adapter] = [:]

@@ -189,6 +189,11 @@ public struct DBusMessageView: ~Copyable {
         self.pointer = pointer
     }
 
+    /// Of a message that was made here, as long as that lives.
+    package init(_ message: DBusMessage) {
+        pointer = message.pointer
+    }
+
     /// The bytes of the object's path.
     public var path: UnsafeRawBufferPointer { Self.bytes(dbus_message_get_path(pointer)) }
     public var sender: String? { dbus_message_get_sender(pointer).map { String(cString: $0) } }

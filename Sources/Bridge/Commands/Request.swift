@@ -33,7 +33,7 @@ extension Verb {
 }
 
 /// A command as it was sent, taken apart but not yet understood.
-struct Request {
+package struct Request {
     /// Bytes that a request may have; more is refused before it is parsed.
     static let maximumSize = 65_536
     static let maximumIDSize = 256
@@ -50,7 +50,7 @@ struct Request {
 }
 
 /// A request that cannot run: where to answer it is known even so.
-struct RefusedRequest: Error {
+package struct RefusedRequest: Error {
     var id: JSONValue
     var replyTo: String?
     var error: CommandError
@@ -58,7 +58,7 @@ struct RefusedRequest: Error {
 
 extension Request {
     /// Takes a request apart. Pure.
-    static func parse(
+    package static func parse(
         verb name: String, payload: UnsafeRawBufferPointer, isTooLarge: Bool
     ) throws(RefusedRequest) -> Request {
         func refused(_ message: String, code: CommandError.Code = .badRequest) -> RefusedRequest {

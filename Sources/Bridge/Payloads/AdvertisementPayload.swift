@@ -1,11 +1,20 @@
 internal import Bluetooth
-internal import EventLoop
-internal import JSON
+package import Central
+package import EventLoop
+package import JSON
 
 /// Writes `devices/<dev>/advertisement`: the payload that is made thousands of times a second, so into one buffer that
 /// is used again, without a string or an array of its own, and in a few pieces that are written in place.
-struct AdvertisementPayload {
+package struct AdvertisementPayload {
     private var timestamps = TimestampWriter()
+
+    package init() {}
+
+    /// The same for the engine's devices, where the caller is outside of the module: for the benchmarks.
+    @EventLoopActor
+    package mutating func write(device: Device, at time: WallTime, to output: OutputBuffer) {
+        write(device, at: time, to: output)
+    }
 
     @EventLoopActor
     mutating func write(_ heard: some AdvertisementSource, at time: WallTime, to output: OutputBuffer) {

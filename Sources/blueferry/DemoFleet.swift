@@ -318,6 +318,21 @@ enum DemoFleet {
                 characteristics:
                   - { uuid: "2a6e", properties: [read, notify], value: "2cfb" }
 
+          # Sends long texts in notifications, as the transfer examples of phones do; silent until a control command makes it
+          # advertise. The one device with a descriptor that is written
+          - id: courier
+            name: "Courier"
+            address: "C0:00:00:00:00:12"
+            interval: 200
+            advertise: false
+            services: ["e20a39f4-73f5-4bc4-a12f-17d1ad07a961"]
+            gatt:
+              - uuid: "e20a39f4-73f5-4bc4-a12f-17d1ad07a961"
+                characteristics:
+                  - uuid: "08590f7e-db05-467e-8757-72f6faeb13d4"
+                    properties: [notify]
+                    descriptors: [{ uuid: "2901", text: "Text", writable: true }]
+
           # Twenty alike, for load: many links, many notifications
           - id: node
             count: 20

@@ -79,7 +79,11 @@ let package = Package(
 
         // Tests, from the inside out
         module(
-            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator", "CoreBluetooth", "DeviceDiscovery"]),
+            "TestKit",
+            [
+                "EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator", "CoreBluetooth",
+                "DeviceDiscovery",
+            ]),
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),

@@ -65,6 +65,7 @@ let package = Package(
         .executableTarget(name: "AlertAndBattery", dependencies: ["CoreBluetooth"], path: "Examples/AlertAndBattery"),
         .executableTarget(name: "Thermometer", dependencies: ["CoreBluetooth"], path: "Examples/Thermometer"),
         .executableTarget(name: "LongTransfer", dependencies: ["CoreBluetooth"], path: "Examples/LongTransfer"),
+        .executableTarget(name: "IdleScan", dependencies: ["CoreBluetooth"], path: "Benchmarks/IdleScan"),
 
         // The bridge
         module("Configuration", ["YAML", "Bluetooth"]),
@@ -92,7 +93,11 @@ let package = Package(
 
         // Tests, from the inside out
         module(
-            "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator"]),
+            "TestKit",
+            [
+                "EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator", "CoreBluetooth",
+                "DeviceDiscovery",
+            ]),
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),
@@ -103,9 +108,7 @@ let package = Package(
         tests("Bluetooth", ["Bluetooth"]),
         tests("BlueZ", ["BlueZ", "DBus", "Bluetooth", "EventLoop", "Sandbox"]),
         tests("Central", ["Central", "BlueZ", "Bluetooth", "DBus", "EventLoop", "BlueZSimulator", "JSON", "Sandbox"]),
-        tests(
-            "CoreBluetooth",
-            ["CoreBluetooth", "Bluetooth", "EventLoop", "AlertAndBattery", "Thermometer", "LongTransfer"]),
+        tests("CoreBluetooth", ["CoreBluetooth", "Bluetooth", "EventLoop"]),
         tests("DeviceDiscovery", ["DeviceDiscovery", "CoreBluetooth", "EventLoop"]),
         tests("os", ["os"]),
         tests("Configuration", ["Configuration", "Bluetooth"]),
@@ -117,7 +120,12 @@ let package = Package(
             ]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
-        tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),
+        tests(
+            "Contract",
+            [
+                "CoreBluetooth", "DeviceDiscovery", "MQTT", "JSON", "EventLoop", "Sandbox", "DBus", "AlertAndBattery",
+                "Thermometer", "LongTransfer",
+            ]),
         tests("Program", ["MQTT", "Store", "JSON", "EventLoop", "Sandbox"]),
     ],
     swiftLanguageModes: [.v6]

@@ -1,9 +1,11 @@
-// Reads a temperature sensor (Environmental Sensing, 181A) on a queue of its own, while the main thread waits.
+// Reads a temperature sensor (Environmental Sensing, 181A) on a queue of its own, while the main thread waits. The
+// sensor's name begins with "Thermo", or with the first argument.
 import CoreBluetooth
 
 final class Thermometer: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, @unchecked Sendable {
     let finished = DispatchSemaphore(value: 0)
     private let queue = DispatchQueue(label: "thermometer")
+    private let prefix = CommandLine.arguments.dropFirst().first ?? "Thermo"
     private var manager: CBCentralManager?
     private var sensor: CBPeripheral?
     private var count = 0
@@ -27,7 +29,7 @@ final class Thermometer: NSObject, CBCentralManagerDelegate, CBPeripheralDelegat
         rssi: NSNumber
     ) {
         let name = advertisementData[CBAdvertisementDataLocalNameKey] as? String
-        guard name?.hasPrefix("Thermo") == true else { return }
+        guard name?.hasPrefix(prefix) == true else { return }
         central.stopScan()
         sensor = peripheral
         central.connect(peripheral, options: nil)

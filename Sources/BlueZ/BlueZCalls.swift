@@ -207,4 +207,22 @@ extension BlueZClient {
             characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
             write: { $0.appendOptions([]) }, then: answered)
     }
+
+    /// The reply is a socket and the MTU, `hq`.
+    public func acquireWrite(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<WriteSocket>) {
+        let answered: Completion<DBusMessage> = { result in
+            completion(
+                result.flatMap { reply in
+                    var reader = reply.reader()
+                    if let descriptor = reader.takeDescriptor() {
+                        return .success(WriteSocket(descriptor: descriptor, mtu: Int(reader.uint16() ?? 23)))
+                    }
+                    return .failure(
+                        BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireWrite without a socket"))
+                })
+        }
+        call(
+            characteristic, "org.bluez.GattCharacteristic1", "AcquireWrite", timeout: Self.attribute,
+            write: { $0.appendOptions([]) }, then: answered)
+    }
 }

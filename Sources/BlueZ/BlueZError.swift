@@ -45,6 +45,10 @@ public struct BlueZError: Error, Sendable, CustomStringConvertible {
         self.init(kind: Self.kind(name: name, message: message), name: name, message: message)
     }
 
+    /// Another client, or this one a moment ago, holds the characteristic's socket (AcquireWrite, AcquireNotify).
+    /// Source: BlueZ `src/gatt-client.c`, "Write acquired" and "Notify acquired".
+    public var isAcquired: Bool { kind == .notPermitted && message.hasSuffix(" acquired") }
+
     public var description: String {
         let text = message.isEmpty ? "no message" : message
         guard let name else { return text }

@@ -143,6 +143,7 @@ extension Central {
             throw CentralError(.notSupported, "\(subject): BlueZ shows the battery level for reading only")
         }
         let isCommand = try WriteChoice.isCommand(type, characteristic.properties, subject)
+        characteristic.commands?.release()
         let offset = try checkedOffset(offset, subject)
         try WriteChoice.check(
             length: value.count, offset: Int(offset), isCommand: isCommand, mtu: characteristic.mtu ?? device.mtu,
@@ -177,7 +178,7 @@ extension Central {
 
     /// Makes a call that ends with its reply, its deadline or the link, whichever comes first. What BlueZ refuses
     /// because an earlier call on the attribute has not ended is asked again.
-    private func call<Value>(
+    func call<Value>(
         _ subject: String, _ link: Link, _ timeout: Duration?,
         _ make: @EventLoopActor (@escaping @EventLoopActor (Result<Value, BlueZError>) -> Void) -> Void
     ) async throws(CentralError) -> Value {
@@ -195,7 +196,9 @@ extension Central {
                 if error.kind == .att(ATTError.unlikely), await linkEnds(link) {
                     throw CentralError(.notConnected, "\(subject): the connection ended", bluezName: error.name)
                 }
-                guard error.kind == .inProgress, clock.now + .milliseconds(50) < deadline, link.phase == .up else {
+                guard error.kind == .inProgress || error.isAcquired, clock.now + .milliseconds(50) < deadline,
+                    link.phase == .up
+                else {
                     throw CentralError(error, .gatt, subject)
                 }
             } catch {
@@ -216,7 +219,7 @@ extension Central {
         return link.generation != generation || link.phase != .up
     }
 
-    private func connected(_ device: Device?) throws(CentralError) -> (Device, Link) {
+    func connected(_ device: Device?) throws(CentralError) -> (Device, Link) {
         guard let device else {
             throw CentralError(.notConnected, "the connection that this attribute belongs to ended")
         }

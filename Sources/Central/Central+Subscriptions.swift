@@ -111,7 +111,7 @@ extension Central {
             return started(subscription, characteristic)
         }
         subscription.state = .starting
-        guard characteristic.properties.contains(.notify) else {
+        guard options.usesNotifySockets, characteristic.properties.contains(.notify) else {
             return startSignals(subscription, characteristic, remote)
         }
         bluez.acquireNotify(remote) { [weak self, weak characteristic] result in

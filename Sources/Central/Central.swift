@@ -20,6 +20,9 @@ public struct CentralOptions: Sendable {
     public var silence: SilencePolicy? = SilencePolicy()
     /// The time for a GATT call without a timeout of its own. BlueZ drops a link after 30 s without an answer.
     public var callTimeout: Duration = .seconds(35)
+    /// Take notifications by a socket of their own where BlueZ gives one. It is cheaper, and other programs cannot
+    /// subscribe to the same characteristic meanwhile; false: signals of the bus, which all programs share.
+    public var usesNotifySockets = true
 
     public init() {}
 }

@@ -56,6 +56,8 @@ public final class GATTCharacteristic {
     /// Nil for the battery level that BlueZ keeps to itself (Battery1).
     let remote: RemoteCharacteristic?
     var subscription: Subscription?
+    /// What is written without response in quick succession.
+    var commands: CommandStream?
     /// `Value` signals that may be the echo of a read under way.
     var readsUnderWay = 0
     var heldValue: [UInt8]?

@@ -67,13 +67,22 @@ open class CBCentralManager: CBManager, @unchecked Sendable {
         LoopCalls.perform { [session] in session.open() }
     }
 
-    /// A manager on another bus than the system's.
+    /// A manager with an engine of its own, as if in a process of its own.
+    /// - Parameter busAddress: nil for the system's bus.
     package convenience init(
         delegate: (any CBCentralManagerDelegate)?, queue: DispatchQueue?, options: [String: Any]? = nil,
-        busAddress: String
+        busAddress: String?
     ) {
         self.init(delegate: delegate, queue: queue, options: options, radio: CentralRadio(busAddress: busAddress))
     }
+
+    /// Another manager on the same engine, as every manager of a process is.
+    package func beside(delegate: (any CBCentralManagerDelegate)?, queue: DispatchQueue?) -> CBCentralManager {
+        CBCentralManager(delegate: delegate, queue: queue, options: nil, radio: session.radio)
+    }
+
+    /// Waits until what is to be restored is written.
+    package func flushRestoration() { restoration?.flush() }
 
     deinit {
         restoration?.end()

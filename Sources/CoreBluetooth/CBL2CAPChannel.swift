@@ -1,4 +1,3 @@
-internal import Dispatch
 public import Foundation
 internal import Glibc
 
@@ -35,152 +34,6 @@ open class CBL2CAPChannel: NSObject, @unchecked Sendable {
     open var psm: CBL2CAPPSM { number }
 }
 
-/// What both streams do alike: their status, and events in a run loop.
-///
-/// `@unchecked Sendable`: variables are behind a lock; the stream is called back on its run loop's thread.
-private final class StreamEvents: @unchecked Sendable {
-    struct State {
-        var status = Stream.Status.notOpen
-        var error: (any Error)?
-        weak var delegate: (any StreamDelegate)?
-        var source: (any DispatchSourceProtocol)?
-        var runLoop: RunLoop?
-        var mode = RunLoop.Mode.default
-        var isReported = false
-    }
-
-    let state = Locked(State())
-    let socket: ChannelSocket
-    private let event: Stream.Event
-    private weak var stream: Stream?
-
-    init(_ socket: ChannelSocket, _ event: Stream.Event) {
-        self.socket = socket
-        self.event = event
-    }
-
-    func attach(_ stream: Stream) { self.stream = stream }
-
-    func open() {
-        state.withLock { $0.status = .open }
-        report(.openCompleted)
-        watch()
-    }
-
-    func close() {
-        let source = state.withLock { state in
-            defer { state.source = nil }
-            state.status = .closed
-            return state.source
-        }
-        source?.cancel()
-        socket.close(input: event == .hasBytesAvailable)
-    }
-
-    func schedule(_ runLoop: RunLoop, _ mode: RunLoop.Mode) {
-        state.withLock { state in
-            state.runLoop = runLoop
-            state.mode = mode
-        }
-        watch()
-    }
-
-    func unschedule() {
-        let source = state.withLock { state in
-            defer { state.source = nil }
-            state.runLoop = nil
-            return state.source
-        }
-        source?.cancel()
-    }
-
-    /// Watches the socket once the stream is open and scheduled; each readiness is told once until it is used.
-    private func watch() {
-        let isDue = state.withLock { $0.status == .open && $0.runLoop != nil && $0.source == nil }
-        guard isDue else { return }
-        let queue = DispatchQueue(label: "blueferry.corebluetooth.channel")
-        let source: any DispatchSourceProtocol =
-            event == .hasBytesAvailable
-            ? DispatchSource.makeReadSource(fileDescriptor: socket.descriptor, queue: queue)
-            : DispatchSource.makeWriteSource(fileDescriptor: socket.descriptor, queue: queue)
-        source.setEventHandler { [weak self] in self?.becameReady() }
-        state.withLock { $0.source = source }
-        source.resume()
-    }
-
-    private func becameReady() {
-        let source = state.withLock { state -> (any DispatchSourceProtocol)? in
-            guard !state.isReported else { return nil }
-            state.isReported = true
-            return state.source
-        }
-        guard let source else { return }
-        // Quiet until the program has read or written; else a source that stays ready would spin.
-        source.suspend()
-        report(event)
-    }
-
-    /// The program has used the readiness: the next one is told again.
-    func used() {
-        let poll = event == .hasBytesAvailable ? POLLIN : POLLOUT
-        // Looked for here first: a source on Linux tells of bytes and of the peer's end behind them but once.
-        let isReady = socket.isReady(for: poll)
-        let (source, isOpen) = state.withLock { state -> ((any DispatchSourceProtocol)?, Bool) in
-            guard state.isReported else { return (nil, false) }
-            let isOpen = state.status == .open
-            if !isReady || !isOpen { state.isReported = false }
-            return (state.source, isOpen)
-        }
-        guard let source else { return }
-        if isReady && isOpen { report(event) } else { source.resume() }
-    }
-
-    func report(_ event: Stream.Event) {
-        guard let runLoop = state.withLock({ $0.runLoop }) else { return }
-        let mode = state.withLock { $0.mode }
-        runLoop.perform(inModes: [mode]) { [weak self] in
-            guard let self, let stream = self.stream else { return }
-            let (delegate, isOpen) = self.state.withLock { ($0.delegate, $0.status == .open) }
-            // A readiness that the end or a fault has overtaken is told no more.
-            guard isOpen || event != self.event else { return }
-            delegate?.stream(stream, handle: event)
-        }
-        CFRunLoopWake.wake(runLoop)
-    }
-
-    func ended() {
-        state.withLock { $0.status = .atEnd }
-        report(.endEncountered)
-    }
-
-    func failed(_ call: String) {
-        let number = errno
-        let text = "\(call): \(String(cString: strerror(number)))"
-        state.withLock { state in
-            state.status = .error
-            state.error = NSError(
-                domain: NSPOSIXErrorDomain, code: Int(number), userInfo: [NSLocalizedDescriptionKey: text])
-        }
-        report(.errorOccurred)
-    }
-
-    deinit {
-        // A suspended source must run again before it goes.
-        let (source, isSuspended) = state.withLock { ($0.source, $0.isReported) }
-        source?.cancel()
-        if isSuspended { source?.resume() }
-    }
-}
-
-/// Wakes a run loop that sleeps, so that it sees what was given to it from another thread.
-private enum CFRunLoopWake {
-    static func wake(_ runLoop: RunLoop) {
-        // A timer that is added wakes the loop; RunLoop on Linux has no public wake-up.
-        let timer = Timer(timeInterval: 0, repeats: false) { _ in }
-        runLoop.add(timer, forMode: .default)
-    }
-}
-
 private final class ChannelInputStream: InputStream {
     private let events: StreamEvents
 
@@ -190,39 +43,23 @@ private final class ChannelInputStream: InputStream {
         events.attach(self)
     }
 
-    override weak var delegate: (any StreamDelegate)? {
-        get { events.state.withLock { $0.delegate } }
-        set { events.state.withLock { $0.delegate = newValue } }
-    }
-
-    override func open() { events.open() }
-    override func close() { events.close() }
-    override var streamStatus: Stream.Status { events.state.withLock { $0.status } }
-    override var streamError: (any Error)? { events.state.withLock { $0.error } }
-    override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.schedule(aRunLoop, mode) }
-    override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.unschedule() }
-
-    override var hasBytesAvailable: Bool {
-        streamStatus == .open && events.socket.isReady(for: POLLIN)
-    }
+    override var hasBytesAvailable: Bool { events.isReady }
 
     override func read(_ buffer: UnsafeMutablePointer<UInt8>, maxLength len: Int) -> Int {
-        guard streamStatus == .open else { return streamStatus == .atEnd ? 0 : -1 }
-        defer { events.used() }
-        while true {
-            let count = Glibc.read(events.socket.descriptor, buffer, len)
-            if count > 0 { return count }
-            if count == 0 {
-                events.ended()
-                return 0
-            }
-            if errno == EINTR { continue }
-            guard errno == EAGAIN, events.socket.wait(for: POLLIN) else {
-                events.failed("read")
-                return -1
-            }
-        }
+        events.transfer("read") { Glibc.read($0, buffer, len) }
     }
+
+    // The same for both streams, which have no class in common that could hold it.
+    override weak var delegate: (any StreamDelegate)? {
+        get { events.delegate }
+        set { events.delegate = newValue }
+    }
+    override func open() { events.open() }
+    override func close() { events.close() }
+    override var streamStatus: Stream.Status { events.status }
+    override var streamError: (any Error)? { events.error }
+    override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.schedule(aRunLoop, mode) }
+    override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.unschedule() }
 }
 
 private final class ChannelOutputStream: OutputStream {
@@ -239,33 +76,20 @@ private final class ChannelOutputStream: OutputStream {
         super.init(toMemory: ())
     }
 
-    override weak var delegate: (any StreamDelegate)? {
-        get { events.state.withLock { $0.delegate } }
-        set { events.state.withLock { $0.delegate = newValue } }
-    }
-
-    override func open() { events.open() }
-    override func close() { events.close() }
-    override var streamStatus: Stream.Status { events.state.withLock { $0.status } }
-    override var streamError: (any Error)? { events.state.withLock { $0.error } }
-    override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.schedule(aRunLoop, mode) }
-    override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.unschedule() }
-
-    override var hasSpaceAvailable: Bool {
-        streamStatus == .open && events.socket.isReady(for: POLLOUT)
-    }
+    override var hasSpaceAvailable: Bool { events.isReady }
 
     override func write(_ buffer: UnsafePointer<UInt8>, maxLength len: Int) -> Int {
-        guard streamStatus == .open else { return -1 }
-        defer { events.used() }
-        while true {
-            let count = send(events.socket.descriptor, buffer, len, Int32(MSG_NOSIGNAL))
-            if count >= 0 { return count }
-            if errno == EINTR { continue }
-            guard errno == EAGAIN, events.socket.wait(for: POLLOUT) else {
-                events.failed("write")
-                return -1
-            }
-        }
+        events.transfer("write") { send($0, buffer, len, Int32(MSG_NOSIGNAL)) }
     }
+
+    override weak var delegate: (any StreamDelegate)? {
+        get { events.delegate }
+        set { events.delegate = newValue }
+    }
+    override func open() { events.open() }
+    override func close() { events.close() }
+    override var streamStatus: Stream.Status { events.status }
+    override var streamError: (any Error)? { events.error }
+    override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.schedule(aRunLoop, mode) }
+    override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) { events.unschedule() }
 }

@@ -32,8 +32,8 @@ public final class BluetoothDeviceManager: NSObject, @unchecked Sendable {
         self.init(CBCentralManager(delegate: nil, queue: queue), queue ?? .main, registryFile)
     }
 
-    /// On another bus than the system's.
-    package convenience init(queue: DispatchQueue, registryFile: URL? = nil, busAddress: String) {
+    /// With an engine of its own, on the bus at `busAddress`, or on the system's.
+    package convenience init(queue: DispatchQueue, registryFile: URL? = nil, busAddress: String?) {
         self.init(CBCentralManager(delegate: nil, queue: queue, busAddress: busAddress), queue, registryFile)
     }
 

@@ -26,6 +26,9 @@ public final class World {
     /// The bus on which org.bluez is, for an independent observer.
     public var busAddress: DBusAddress { bus.map { .address($0.address) } ?? .system }
 
+    /// The same as text; nil for the system's.
+    public var busText: String? { bus?.address }
+
     /// The repository's root, in which the tests find the fleet and the program.
     public nonisolated static let root: String = {
         let file = #filePath

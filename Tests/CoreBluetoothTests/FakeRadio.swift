@@ -1,5 +1,6 @@
 import Bluetooth
 import EventLoop
+import TestKit
 import XCTest
 
 @testable import CoreBluetooth
@@ -22,6 +23,8 @@ final class FakeRadio: Radio {
     /// While set, operations wait for it.
     var gate: Pending<Void>?
     var valueDuringSubscribe: [UInt8]?
+    /// A connected socket, which the library then owns.
+    var channel: Int32?
 
     nonisolated init() {}
 
@@ -111,7 +114,8 @@ final class FakeRadio: Radio {
 
     func openChannel(_ psm: UInt16, of key: DeviceKey) async throws -> Int32 {
         try await operate("channel")
-        throw RadioFailure(kind: .notSupported, message: "no channels here")
+        guard let channel else { throw RadioFailure(kind: .notSupported, message: "no channels here") }
+        return channel
     }
 }
 

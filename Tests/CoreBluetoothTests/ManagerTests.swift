@@ -1,5 +1,6 @@
 import Bluetooth
 import EventLoop
+import TestKit
 import XCTest
 
 @testable import CoreBluetooth
@@ -265,17 +266,35 @@ final class ManagerTests: FakeRadioTestCase {
             manager.retrieveConnectedPeripherals(withServices: [CBUUID(string: "180F")]).map(\.name), ["Tag"])
         XCTAssertEqual(manager.retrieveConnectedPeripherals(withServices: [CBUUID(string: "1802")]), [])
         XCTAssertEqual(manager.retrieveConnectedPeripherals(withServices: []), [])
+        radio.connected.set(nil, for: Self.key)
         manager.registerForConnectionEvents(options: [.serviceUUIDs: [CBUUID(string: "180F")]])
         settle()
         onLoop { radio in
             for observer in radio.observers {
                 observer.radio(linkDidComeUp: FakeRadioTestCase.key, services: [BluetoothUUID(0x1802)])
                 observer.radio(linkDidComeUp: FakeRadioTestCase.key, services: [BluetoothUUID(0x180f)])
+                let more = [BluetoothUUID(0x180f), BluetoothUUID(0x1805)]
+                observer.radio(linkDidComeUp: FakeRadioTestCase.key, services: more)
                 observer.radio(linkDidGoDown: FakeRadioTestCase.key, reason: .byPeer)
             }
         }
         journal.wait(for: "event peerDisconnected")
         XCTAssertEqual(journal.all, ["state poweredOn", "event peerConnected", "event peerDisconnected"])
+    }
+
+    func testALinkThatWasUpBeforeIsNoNewsButItsEndIs() {
+        let manager = makePoweredOn()
+        radio.connected.set(.init(services: [BluetoothUUID(0x180f)], name: nil), for: Self.key)
+        manager.registerForConnectionEvents(options: [.peripheralUUIDs: [Self.key.identifier]])
+        settle()
+        onLoop { radio in
+            for observer in radio.observers {
+                observer.radio(linkDidComeUp: FakeRadioTestCase.key, services: [BluetoothUUID(0x180f)])
+                observer.radio(linkDidGoDown: FakeRadioTestCase.key, reason: .byPeer)
+            }
+        }
+        journal.wait(for: "event peerDisconnected")
+        XCTAssertEqual(journal.all, ["state poweredOn", "event peerDisconnected"])
     }
 
     @available(*, deprecated)

@@ -1,4 +1,5 @@
 import CoreBluetooth
+import TestKit
 import XCTest
 
 final class PeripheralRoleTests: XCTestCase {

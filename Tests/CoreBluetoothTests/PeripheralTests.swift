@@ -1,5 +1,7 @@
 import Bluetooth
 import EventLoop
+import Glibc
+import TestKit
 import XCTest
 
 @testable import CoreBluetooth
@@ -213,6 +215,20 @@ final class PeripheralTests: FakeRadioTestCase {
         journal.wait(for: "rssi 127 error cb 13")
         peripheral.openL2CAPChannel(0x80)
         journal.wait(for: "channel 0 error cb 13")
+        var ends: [Int32] = [0, 0]
+        XCTAssertEqual(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends), 0)
+        let (near, far) = (ends[0], ends[1])
+        defer { Glibc.close(far) }
+        onLoop { radio in
+            radio.failure = nil
+            radio.channel = near
+        }
+        peripheral.openL2CAPChannel(0x80)
+        journal.wait(for: "channel 128")
+        let channel = try XCTUnwrap(queue.sync { recorder.channel })
+        XCTAssertTrue(channel.peer === peripheral)
+        channel.outputStream.open()
+        XCTAssertEqual(channel.outputStream.write([7], maxLength: 1), 1)
     }
 
     func testCommandsWithoutAConnectionDoNothing() throws {

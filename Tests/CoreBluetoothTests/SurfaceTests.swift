@@ -68,6 +68,7 @@ final class SurfaceTests: XCTestCase {
         prove("CBError.Code.connectionFailed", CBError.Code.connectionFailed)
         prove("CBError.Code.connectionLimitReached", CBError.Code.connectionLimitReached)
         prove("CBError.Code.unknownDevice", CBError.Code.unknownDevice)
+        prove("CBError.Code.unkownDevice", CBError.Code.unkownDevice)
         prove("CBError.Code.operationNotSupported", CBError.Code.operationNotSupported)
         prove("CBError.Code.peerRemovedPairingInformation", CBError.Code.peerRemovedPairingInformation)
         prove("CBError.Code.encryptionTimedOut", CBError.Code.encryptionTimedOut)
@@ -212,6 +213,7 @@ final class SurfaceTests: XCTestCase {
 
     @available(*, deprecated)
     private func provePeripheralsAndAttributes() {
+        prove("CBL2CAPPSM", CBL2CAPPSM.self)
         prove("CBPeer.identifier", \CBPeer.identifier)
         prove("CBPeripheralState.disconnected", CBPeripheralState.disconnected)
         prove("CBPeripheralState.connecting", CBPeripheralState.connecting)

@@ -4,64 +4,10 @@ import XCTest
 
 @testable import DeviceDiscovery
 
-/// What the delegates were told. Tests wait for it, with a deadline.
-///
-/// `@unchecked Sendable`: its variables are behind a condition.
-private final class Listener: BluetoothDeviceManagerDelegate, BluetoothDeviceDiscovererDelegate,
-    BluetoothDeviceConnectionManagerDelegate, @unchecked Sendable
-{
-    private let condition = NSCondition()
-    private var lines: [String] = []
-
-    var all: [String] {
-        condition.lock()
-        defer { condition.unlock() }
-        return lines
-    }
-
-    func add(_ line: String) {
-        condition.lock()
-        lines.append(line)
-        condition.broadcast()
-        condition.unlock()
-    }
-
-    func wait(for line: String, count: Int = 1, file: StaticString = #filePath, at number: UInt = #line) {
-        let deadline = Date(timeIntervalSinceNow: 15)
-        condition.lock()
-        defer { condition.unlock() }
-        while lines.filter({ $0 == line }).count < count {
-            guard condition.wait(until: deadline) else {
-                return XCTFail("no '\(line)' (\(count)) among \(lines)", file: file, line: number)
-            }
-        }
-    }
-
-    func bluetoothDeviceManager(_ manager: BluetoothDeviceManager, didUpdateState state: CBManagerState) {
-        add("state \(state)")
-    }
-    func discovererDidStartDiscovering(_ discoverer: BluetoothDeviceDiscoverer) { add("started") }
-    func discoverer(_ discoverer: BluetoothDeviceDiscoverer, didDiscover device: BluetoothDeviceDiscoveryData) {
-        add("found \(device.name ?? "-")")
-    }
-    func discoverer(
-        _ discoverer: BluetoothDeviceDiscoverer, didStopDiscovering reason: BluetoothDeviceDiscoveryStopReason
-    ) { add("stopped \(reason.rawValue)") }
-    func connectionManager(_ manager: BluetoothDeviceConnectionManager, didConnect peripheral: CBPeripheral) {
-        add("connected")
-    }
-    func connectionManager(
-        _ manager: BluetoothDeviceConnectionManager, didDisconnect peripheral: CBPeripheral, error: (any Error)?,
-        willReconnect: Bool
-    ) { add("disconnected \(willReconnect)") }
-    func connectionManager(
-        _ manager: BluetoothDeviceConnectionManager, didGiveUp peripheral: CBPeripheral, attempts: Int
-    ) { add("gave up \(attempts)") }
-}
-
 final class DiscoveryTests: XCTestCase {
     private var radio: SimulatedRadio?
-    private let listener = Listener()
+    private let recorder = DiscoveryRecorder()
+    private var listener: Journal { recorder.journal }
     private var manager: BluetoothDeviceManager?
 
     private static let fleet = """
@@ -86,9 +32,9 @@ final class DiscoveryTests: XCTestCase {
         let manager = BluetoothDeviceManager(
             queue: DispatchQueue(label: "test"), registryFile: registryFile,
             busAddress: try XCTUnwrap(radio).address)
-        manager.delegate = listener
-        manager.discoverer.delegate = listener
-        manager.connectionManager.delegate = listener
+        manager.delegate = recorder
+        manager.discoverer.delegate = recorder
+        manager.connectionManager.delegate = recorder
         self.manager = manager
         listener.wait(for: "state poweredOn")
         return manager

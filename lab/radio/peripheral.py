@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from bumble import hci
+from bumble import hci, l2cap
 from bumble.device import Connection, Device, DeviceConfiguration, LegacyAdvertiser
 from bumble.hci import Address
 from bumble.host import Host
@@ -34,6 +34,7 @@ log = logging.getLogger("device")
 
 ADVERTISING_DELAY = 0.010  # seconds: the random delay of each advertising event, Core Vol 6, Part B, 4.4.2.2
 LOG_LENGTH = 20_000
+ECHO_PSM = 0x0081  # the channel on which each device sends back what it gets
 
 
 def random_address(number: int, private: bool) -> Address:
@@ -183,6 +184,7 @@ class Peripheral:
         self._server = device.gatt_server = Server(device, self.spec, self.record)
         device.pairing_config_factory = lambda _: self._pairing()
         device.on(Device.EVENT_CONNECTION, self._connected)
+        device.create_l2cap_server(l2cap.LeCreditBasedChannelSpec(psm=ECHO_PSM), self._opened)
         await device.power_on()
         self._ready = True
 
@@ -203,6 +205,10 @@ class Peripheral:
         )
         if self.spec.drops_after:
             asyncio.get_running_loop().call_later(self.spec.drops_after / 1000, self._drop, connection)
+
+    def _opened(self, channel: l2cap.LeCreditBasedChannel) -> None:
+        self.record("channel", psm=channel.psm)
+        channel.sink = channel.write
 
     def _disconnected(self, reason: int) -> None:
         self.record("disconnected", reason=int(reason))

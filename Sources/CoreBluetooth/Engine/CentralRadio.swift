@@ -31,6 +31,8 @@ final class CentralRadio: Radio, CentralObserver {
         guard central == nil else { return }
         var options = CentralOptions()
         options.busAddress = busAddress
+        // Other programs may subscribe to the same characteristics.
+        options.usesNotifySockets = false
         let central = Central(options: options)
         self.central = central
         hasRun = false
@@ -166,13 +168,17 @@ final class CentralRadio: Radio, CentralObserver {
         if device.isConnected {
             record(device)
             guard up.insert(key).inserted else { return }
-            let services = device.services.map(\.uuid)
-            for observer in observers { observer.radio(linkDidComeUp: key, services: services) }
+            tellLinkUp(device)
         } else if up.remove(key) != nil {
             connected.set(nil, for: key)
             let reason = linkEnd(device)
             for observer in observers { observer.radio(linkDidGoDown: key, reason: reason) }
         }
+    }
+
+    private func tellLinkUp(_ device: Device) {
+        let services = device.services.map(\.uuid)
+        for observer in observers { observer.radio(linkDidComeUp: device.key, services: services) }
     }
 
     private func linkEnd(_ device: Device) -> LinkEnd {
@@ -215,6 +221,8 @@ final class CentralRadio: Radio, CentralObserver {
         let key = device.key
         guard up.contains(key) else { return }
         record(device)
+        // A link of another program comes up before its services are known, and they come one by one.
+        tellLinkUp(device)
         for observer in observers { observer.radio(servicesDidChange: key) }
     }
 
@@ -246,7 +254,11 @@ final class CentralRadio: Radio, CentralObserver {
             switch attribute {
             case .characteristic(let handle):
                 let characteristic = try device.characteristic(handle)
-                try await central.write(value, to: characteristic, type: withResponse ? .request : .command)
+                if withResponse {
+                    try await central.write(value, to: characteristic, type: .request)
+                } else {
+                    try await central.send(value, to: characteristic)
+                }
             case .descriptor(let handle):
                 try await central.write(value, to: device.descriptor(handle))
             }

@@ -197,13 +197,17 @@ final class ManagerSession: RadioObserver {
 
     // MARK: Connection events
 
-    func registerForEvents(_ filter: ConnectionEventFilter?) {
+    func registerForEvents(_ filter: ConnectionEventFilter) {
         eventFilter = filter
+        // What is up already is no news, but its end will be.
+        for (key, record) in radio.connected.offering(nil) { eventFilter?.seen[key] = Array(record.services) }
     }
 
     private func reportEvent(_ event: CBConnectionEvent, _ key: DeviceKey, _ services: [BluetoothUUID]?) {
         guard let eventFilter, eventFilter.matches(key, services ?? eventFilter.seen[key] ?? []) else { return }
-        if let services { self.eventFilter?.seen[key] = services } else { self.eventFilter?.seen[key] = nil }
+        let isKnown = eventFilter.seen[key] != nil
+        self.eventFilter?.seen[key] = services
+        if event == .peerConnected, isKnown { return }
         deliver { manager in
             manager.delegate?.centralManager(
                 manager, connectionEventDidOccur: event, for: manager.peripheral(for: key))
@@ -226,7 +230,7 @@ struct ConnectRequest: Sendable {
 struct ConnectionEventFilter: Sendable {
     var services: Set<BluetoothUUID>?
     var peripherals: Set<DeviceKey>?
-    /// The services of the links that were reported up: those of a link that is down are not known any more.
+    /// The services of the links that were reported, or up before: those of a link that is down are not known any more.
     var seen: [DeviceKey: [BluetoothUUID]] = [:]
 
     func matches(_ key: DeviceKey, _ offered: [BluetoothUUID]) -> Bool {

@@ -13,7 +13,8 @@ final class PeripheralLink {
 
     let key: DeviceKey
     let reference: PeripheralReference
-    private unowned let session: ManagerSession
+    /// Let go of by ``ManagerSession/close()``, which forgets its links; what still runs may need it until then.
+    private let session: ManagerSession
     private var phase = Phase.idle
     private var attempt = 0
     private var reconnects = false

@@ -40,6 +40,7 @@ protocol Radio: AnyObject, Sendable {
 protocol RadioObserver: AnyObject {
     func radioDidChangeState(_ state: CBManagerState)
     func radio(didRename key: DeviceKey, to name: String?)
+    /// Comes again when more of its services are known.
     func radio(linkDidComeUp key: DeviceKey, services: [BluetoothUUID])
     func radio(linkDidGoDown key: DeviceKey, reason: LinkEnd)
     func radio(servicesDidChange key: DeviceKey)

@@ -1,60 +1,20 @@
-import CoreBluetooth
-import XCTest
-
-/// What a delegate was told, in order. Tests wait for it, with a deadline; they never sleep.
-///
-/// `@unchecked Sendable`: its variables are behind a condition.
-final class Journal: @unchecked Sendable {
-    private let condition = NSCondition()
-    private var lines: [String] = []
-
-    var all: [String] {
-        condition.lock()
-        defer { condition.unlock() }
-        return lines
-    }
-
-    func add(_ line: String) {
-        condition.lock()
-        lines.append(line)
-        condition.broadcast()
-        condition.unlock()
-    }
-
-    func clear() {
-        condition.lock()
-        lines = []
-        condition.unlock()
-    }
-
-    func count(_ line: String) -> Int { all.filter { $0 == line }.count }
-
-    /// Waits until the journal holds `line`, `count` times.
-    func wait(
-        for line: String, count: Int = 1, within seconds: Double = 10, file: StaticString = #filePath,
-        at number: UInt = #line
-    ) {
-        let deadline = Date(timeIntervalSinceNow: seconds)
-        condition.lock()
-        defer { condition.unlock() }
-        while lines.filter({ $0 == line }).count < count {
-            guard condition.wait(until: deadline) else {
-                return XCTFail("no '\(line)' (\(count)) among \(lines)", file: file, line: number)
-            }
-        }
-    }
-}
+public import CoreBluetooth
+public import Foundation
 
 /// A delegate of both kinds in Apple's style, which writes down all that it is told.
-final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, @unchecked Sendable {
+public final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, @unchecked Sendable {
     // `@unchecked Sendable`: the journal is; the table is touched on the manager's queue, and by tests in between.
-    let journal = Journal()
-    var found: [UUID: CBPeripheral] = [:]
-    var advertisements: [[String: Any]] = []
-    var strengths: [NSNumber] = []
-    var errors: [any Error] = []
-    var keeps = true
-    var onDisconnect: ((CBCentralManager, CBPeripheral) -> Void)?
+    public let journal = Journal()
+    /// The channel that was opened last.
+    public var channel: CBL2CAPChannel?
+    public var found: [UUID: CBPeripheral] = [:]
+    public var advertisements: [[String: Any]] = []
+    public var strengths: [NSNumber] = []
+    public var errors: [any Error] = []
+    public var keeps = true
+    public var onDisconnect: ((CBCentralManager, CBPeripheral) -> Void)?
+
+    public override init() { super.init() }
 
     private func tell(_ line: String, _ error: (any Error)? = nil) {
         if let error { errors.append(error) }
@@ -62,9 +22,9 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
         journal.add("\(line) error \(error.domain == CBATTErrorDomain ? "att" : "cb") \(error.code)")
     }
 
-    func centralManagerDidUpdateState(_ central: CBCentralManager) { tell("state \(central.state)") }
+    public func centralManagerDidUpdateState(_ central: CBCentralManager) { tell("state \(central.state)") }
 
-    func centralManager(_ central: CBCentralManager, willRestoreState dict: [String: Any]) {
+    public func centralManager(_ central: CBCentralManager, willRestoreState dict: [String: Any]) {
         let peripherals = dict[CBCentralManagerRestoredStatePeripheralsKey] as? [CBPeripheral] ?? []
         for peripheral in peripherals {
             found[peripheral.identifier] = peripheral
@@ -74,7 +34,7 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
         tell("restore \(peripherals.map(\.state)) \(services.map(\.uuidString))")
     }
 
-    func centralManager(
+    public func centralManager(
         _ central: CBCentralManager, didDiscover peripheral: CBPeripheral, advertisementData: [String: Any],
         rssi: NSNumber
     ) {
@@ -87,88 +47,91 @@ final class Recorder: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, 
         tell("discover \(peripheral.name ?? "-")")
     }
 
-    func centralManager(_ central: CBCentralManager, didConnect peripheral: CBPeripheral) {
+    public func centralManager(_ central: CBCentralManager, didConnect peripheral: CBPeripheral) {
         tell("connect \(peripheral.state == .connected)")
     }
 
-    func centralManager(
+    public func centralManager(
         _ central: CBCentralManager, didFailToConnect peripheral: CBPeripheral, error: (any Error)?
     ) { tell("fail", error) }
 
-    func centralManager(
+    public func centralManager(
         _ central: CBCentralManager, didDisconnectPeripheral peripheral: CBPeripheral, error: (any Error)?
     ) {
         tell("disconnect \(peripheral.state)", error)
         onDisconnect?(central, peripheral)
     }
 
-    func centralManager(
+    public func centralManager(
         _ central: CBCentralManager, connectionEventDidOccur event: CBConnectionEvent, for peripheral: CBPeripheral
     ) { tell("event \(event)") }
 
-    func centralManager(_ central: CBCentralManager, didRetrievePeripherals peripherals: [CBPeripheral]) {
+    public func centralManager(_ central: CBCentralManager, didRetrievePeripherals peripherals: [CBPeripheral]) {
         tell("retrieved \(peripherals.count)")
     }
 
-    func centralManager(_ central: CBCentralManager, didRetrieveConnectedPeripherals peripherals: [CBPeripheral]) {
+    public func centralManager(_ central: CBCentralManager, didRetrieveConnectedPeripherals peripherals: [CBPeripheral])
+    {
         tell("retrieved connected \(peripherals.count)")
     }
 
-    func peripheralDidUpdateName(_ peripheral: CBPeripheral) { tell("name \(peripheral.name ?? "-")") }
+    public func peripheralDidUpdateName(_ peripheral: CBPeripheral) { tell("name \(peripheral.name ?? "-")") }
 
-    func peripheral(_ peripheral: CBPeripheral, didModifyServices invalidatedServices: [CBService]) {
+    public func peripheral(_ peripheral: CBPeripheral, didModifyServices invalidatedServices: [CBService]) {
         tell("modified \(invalidatedServices.map(\.uuid.uuidString))")
     }
 
-    func peripheral(_ peripheral: CBPeripheral, didReadRSSI rssi: NSNumber, error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didReadRSSI rssi: NSNumber, error: (any Error)?) {
         tell("rssi \(rssi)", error)
     }
 
-    func peripheral(_ peripheral: CBPeripheral, didDiscoverServices error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didDiscoverServices error: (any Error)?) {
         tell("services \(peripheral.services?.map(\.uuid.uuidString) ?? [])", error)
     }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didDiscoverIncludedServicesFor service: CBService, error: (any Error)?
     ) { tell("included \(service.includedServices?.map(\.uuid.uuidString) ?? [])", error) }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didDiscoverCharacteristicsFor service: CBService, error: (any Error)?
     ) { tell("characteristics \(service.characteristics?.map(\.uuid.uuidString) ?? [])", error) }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didUpdateValueFor characteristic: CBCharacteristic, error: (any Error)?
     ) {
         let bytes = characteristic.value.map { $0.map { String($0) }.joined(separator: ",") } ?? "-"
         tell("value \(characteristic.uuid) \(bytes)", error)
     }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didWriteValueFor characteristic: CBCharacteristic, error: (any Error)?
     ) { tell("wrote \(characteristic.uuid)", error) }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didUpdateNotificationStateFor characteristic: CBCharacteristic,
         error: (any Error)?
     ) { tell("notifying \(characteristic.uuid) \(characteristic.isNotifying)", error) }
 
-    func peripheral(
+    public func peripheral(
         _ peripheral: CBPeripheral, didDiscoverDescriptorsFor characteristic: CBCharacteristic, error: (any Error)?
     ) { tell("descriptors \(characteristic.descriptors?.map(\.uuid.uuidString) ?? [])", error) }
 
-    func peripheral(_ peripheral: CBPeripheral, didUpdateValueFor descriptor: CBDescriptor, error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didUpdateValueFor descriptor: CBDescriptor, error: (any Error)?)
+    {
         tell("descriptor \(descriptor.uuid) \(descriptor.value ?? "-")", error)
     }
 
-    func peripheral(_ peripheral: CBPeripheral, didWriteValueFor descriptor: CBDescriptor, error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didWriteValueFor descriptor: CBDescriptor, error: (any Error)?) {
         tell("wrote descriptor \(descriptor.uuid)", error)
     }
 
-    func peripheralIsReady(toSendWriteWithoutResponse peripheral: CBPeripheral) {
+    public func peripheralIsReady(toSendWriteWithoutResponse peripheral: CBPeripheral) {
         tell("ready \(peripheral.canSendWriteWithoutResponse)")
     }
 
-    func peripheral(_ peripheral: CBPeripheral, didOpen channel: CBL2CAPChannel?, error: (any Error)?) {
+    public func peripheral(_ peripheral: CBPeripheral, didOpen channel: CBL2CAPChannel?, error: (any Error)?) {
+        self.channel = channel
         tell("channel \(channel?.psm ?? 0)", error)
     }
 }

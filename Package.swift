@@ -79,6 +79,15 @@ let package = Package(
         // Tests, from the inside out
         module(
             "TestKit", ["EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator"]),
+        // What runs for minutes: the fault matrix and the soak
+        .target(
+            name: "EnduranceKit", dependencies: ["TestKit", "EventLoop", "JSON", "MQTT", "Sandbox"],
+            path: "Endurance/Harness", swiftSettings: settings),
+        .executableTarget(
+            name: "endurance", dependencies: ["EnduranceKit", "EventLoop"], path: "Endurance/Program",
+            swiftSettings: settings),
+        tests("Endurance", ["EnduranceKit"]),
+
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),

@@ -58,7 +58,12 @@ Debian 12: unpack Swift 6 for Debian 12 from swift.org/install and put its usr/b
 }
 
 # Builds the program as it is shipped: optimised, with the Swift runtime inside. Prints the binary's path.
-build_release() {
-  swift build -c release --static-swift-stdlib --product blueferry "$@" >&2 || exit 70
-  printf '%s/blueferry\n' "$(swift build -c release --static-swift-stdlib --show-bin-path)"
+build_release() { build_release_product blueferry "$@"; }
+
+# The same for another of the package's programs.
+build_release_product() {
+  local product=$1
+  shift
+  swift build -c release --static-swift-stdlib --product "$product" "$@" >&2 || exit 70
+  printf '%s/%s\n' "$(swift build -c release --static-swift-stdlib --show-bin-path)" "$product"
 }

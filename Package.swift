@@ -74,6 +74,8 @@ let package = Package(
         .executableTarget(
             name: "blueferry",
             dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "EventLoop"],
+            // A link to config/fleet.yaml: the program carries the demo's fleet.
+            resources: [.embedInCode("Resources/fleet.yaml")],
             swiftSettings: settings),
 
         // Tests, from the inside out
@@ -106,7 +108,10 @@ let package = Package(
         tests("Configuration", ["Configuration", "Bluetooth"]),
         tests(
             "Bridge",
-            ["blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "JSON", "EventLoop", "Sandbox"]),
+            [
+                "blueferry", "Bridge", "Configuration", "Central", "Bluetooth", "MQTT", "Store", "JSON", "EventLoop",
+                "Sandbox",
+            ]),
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),

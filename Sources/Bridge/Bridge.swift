@@ -35,7 +35,8 @@ public final class Bridge {
 
     public init(
         settings: BridgeSettings, radio: any RadioPort, broker: any BrokerPort, outbox: any Outbox,
-        clock: any LoopClock = SystemClock.shared, log: @escaping LogSink = { _, _, _, _ in }
+        journal: (any RequestJournal)? = nil, clock: any LoopClock = SystemClock.shared,
+        log: @escaping LogSink = { _, _, _, _ in }
     ) {
         self.settings = settings
         self.radio = radio
@@ -49,8 +50,10 @@ public final class Bridge {
         values = ValuePublisher(space: space, publisher: publisher, clock: clock)
         let runner = CommandRunner(settings: settings, radio: radio, directory: directory, clock: clock)
         commands = CommandService(
-            settings: settings, space: space, publisher: publisher, events: events, runner: runner, clock: clock)
+            settings: settings, space: space, publisher: publisher, events: events, runner: runner,
+            journal: journal, clock: clock)
         health = HealthReport(clock: clock)
+        outbox.onWarning = { [events] code, message in events.report(.warning, code, message) }
         radio.delegate = self
         broker.delegate = self
     }
@@ -105,6 +108,8 @@ public final class Bridge {
         publisher.set(space.status, Array("offline".utf8))
         _ = await publisher.drain(within: .milliseconds(500))
         await broker.stop(flushWithin: .milliseconds(500))
+        // What the broker did not take is on the disk when the program ends.
+        await publisher.outbox.close(within: .milliseconds(500))
     }
 
     private func stopRadio(within limit: Duration) async {
@@ -180,8 +185,10 @@ public final class Bridge {
     private func publishHealth() {
         let counts = HealthReport.Sources(
             radio: radio.counts, publisher: publisher.counts, outboxCount: publisher.outbox.count,
-            outboxDropped: publisher.outbox.dropped, unacknowledged: publisher.unacknowledged,
-            pendingStates: publisher.pendingStates, brokerReconnects: broker.reconnects,
+            outboxDropped: publisher.outbox.dropped, outboxProblem: publisher.outbox.problem,
+            unacknowledged: publisher.unacknowledged, pendingStates: publisher.pendingStates,
+            pendingAdvertisements: publisher.pendingAdvertisements,
+            brokerReconnects: broker.reconnects,
             brokerQueuedBytes: broker.queuedBytes, commandsReceived: commands.received,
             commandsFailed: commands.failed, commandsRunning: commands.runningCount,
             eventsSuppressed: events.suppressed, knownDevices: directory.knownCount,
@@ -246,7 +253,6 @@ extension Bridge: BrokerDelegate {
         events.note(.info, "broker", didConnectBefore ? "connected to the broker again" : "connected to the broker")
         didConnectBefore = true
         publisher.connected(first: [space.status])
-        directory.brokerDidConnect()
     }
 
     public func brokerDidDisconnect(reason: String, isSerious: Bool) {

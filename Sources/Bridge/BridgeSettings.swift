@@ -33,7 +33,7 @@ public struct BridgeSettings: Sendable {
     public var adapters: [String] = []
     public var publishesAdvertisements = true
     public var publishesUnknownDevices = true
-    public var acceptsCommands = true
+    public var commands = Permissions()
     public var version = "0"
     public var host = "localhost"
     /// The settings as `info` and `config` show them, without secrets.

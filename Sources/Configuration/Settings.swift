@@ -137,6 +137,18 @@ public struct Settings: Equatable, Sendable {
 
     public struct Commands: Equatable, Sendable {
         public var enabled = true
+        /// The verbs that are obeyed; none: all.
+        public var verbs: [Verb] = []
+        /// The devices that commands may name, by address or name; none: all.
+        public var devices: [String] = []
+
+        /// The verbs of docs/topics.md.
+        public enum Verb: String, CaseIterable, Sendable {
+            case scan
+            case stopScan = "stop_scan"
+            case devices, connect, disconnect, services, read, write, subscribe, unsubscribe
+            case rssi, pair, unpair, forget, config
+        }
 
         public init() {}
     }
@@ -145,6 +157,8 @@ public struct Settings: Equatable, Sendable {
         public var path = "/var/lib/blueferry/outbox.db"
         /// Messages kept at most.
         public var limit = 100_000
+        /// Their size at most, in MiB.
+        public var sizeLimit = 128
 
         public init() {}
     }

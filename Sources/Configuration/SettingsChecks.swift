@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import YAML
 
 extension Settings {
@@ -26,6 +27,10 @@ extension Settings {
         }
         guard mqtt.url.isTLS || mqtt.tls == TLS() else {
             throw fault("mqtt.tls", "mqtt.url is \(mqtt.url), which is not encrypted; write mqtts:// for TLS")
+        }
+        for name in commands.devices where BluetoothAddress(parsing: name) == nil {
+            guard !devices.contains(where: { $0.name == name }) else { continue }
+            throw fault("commands.devices", "'\(name)' is no address, and no device of the settings has this name")
         }
         let prefix = homeassistant.prefix
         guard !homeassistant.enabled || (mqtt.baseTopic != prefix && !mqtt.baseTopic.hasPrefix(prefix + "/")) else {

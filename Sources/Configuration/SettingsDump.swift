@@ -30,6 +30,7 @@ extension Settings {
             ("publish.advertisements", .flag(publish.advertisements)),
             ("publish.unknown_devices", .flag(publish.unknownDevices)), ("commands.enabled", .flag(commands.enabled)),
             ("outbox.path", .text(outbox.path)), ("outbox.limit", .number(outbox.limit)),
+            ("outbox.size_limit", .number(outbox.sizeLimit)),
             ("homeassistant.enabled", .flag(homeassistant.enabled)),
             ("homeassistant.prefix", .text(homeassistant.prefix)),
             ("logging.level", .text(logging.level.rawValue)), ("logging.format", .text(logging.format.rawValue)),
@@ -54,6 +55,7 @@ extension Settings {
         [
             ("bluetooth.adapters", .list(bluetooth.adapters)),
             ("bluetooth.scan.services", .list(bluetooth.scan.services.map(\.topicForm))),
+            ("commands.verbs", .list(commands.verbs.map(\.rawValue))), ("commands.devices", .list(commands.devices)),
         ]
     }
 }

@@ -18,7 +18,7 @@ enum SettingsReader {
                 settings.publish.unknownDevices = value
             }
         }
-        try flags(root["commands"], ["enabled"]) { _, value in settings.commands.enabled = value }
+        try commands(root["commands"], &settings.commands)
         try outbox(root["outbox"], &settings.outbox)
         try homeAssistant(root["homeassistant"], &settings.homeassistant)
         try logging(root["logging"], &settings.logging)
@@ -143,11 +143,30 @@ enum SettingsReader {
         return device
     }
 
+    private static func commands(_ node: YAMLNode?, _ commands: inout Settings.Commands) throws(YAMLError) {
+        guard let node else { return }
+        try node.checkKeys(["enabled", "verbs", "devices"])
+        try value(node["enabled"]) { (node) throws(YAMLError) in commands.enabled = try node.bool() }
+        try value(node["verbs"]) { (list) throws(YAMLError) in
+            var verbs: [Settings.Commands.Verb] = []
+            for item in try list.sequence() { verbs.append(try item.choice()) }
+            commands.verbs = verbs
+        }
+        try value(node["devices"]) { (list) throws(YAMLError) in
+            var devices: [String] = []
+            for item in try list.sequence() { devices.append(try item.text(upTo: 64)) }
+            commands.devices = devices
+        }
+    }
+
     private static func outbox(_ node: YAMLNode?, _ outbox: inout Settings.Outbox) throws(YAMLError) {
         guard let node else { return }
-        try node.checkKeys(["path", "limit"])
+        try node.checkKeys(["path", "limit", "size_limit"])
         try value(node["path"]) { (path) throws(YAMLError) in outbox.path = try path.text(upTo: 4096) }
         try value(node["limit"]) { (limit) throws(YAMLError) in outbox.limit = try limit.integer(in: 1...100_000_000) }
+        try value(node["size_limit"]) { (size) throws(YAMLError) in
+            outbox.sizeLimit = try size.integer(in: 1...65_536)
+        }
     }
 
     private static func homeAssistant(_ node: YAMLNode?, _ home: inout Settings.HomeAssistant) throws(YAMLError) {

@@ -22,5 +22,11 @@ public struct StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     /// SQLite's extended result code. Source: sqlite.org/rescode.html.
     public let result: Int32
 
+    public init(code: Code, message: String, result: Int32) {
+        self.code = code
+        self.message = message
+        self.result = result
+    }
+
     public var description: String { message }
 }

@@ -57,7 +57,7 @@ enum RunCommand {
     ) async -> Int32 {
         let logger = logger(settings)
         for warning in variableWarnings(ChildProcess.ownEnvironment()) { logger.write(.warning, "settings", warning) }
-        let program = BridgeProgram(settings, version: version, busAddress: bus, log: logger.sink)
+        let program = await BridgeProgram.open(settings, version: version, busAddress: bus, log: logger.sink)
         program.bridge.onMissingAdapter = { finish.end(ExitCode.unavailable, $0) }
         logger.write(.info, "start", "blueferry \(version), broker \(program.endpoint), client id \(program.clientID)")
         program.bridge.start()

@@ -1,4 +1,5 @@
 import Bluetooth
+import Configuration
 import EventLoop
 import JSON
 import XCTest
@@ -68,6 +69,8 @@ final class CommandTests: LoopTestCase {
             ("config", Array(#"{"set":{"a":1}}"#.utf8), "not_supported", "'set'"),
             ("fly", Array("{}".utf8), "unknown_verb", "'fly'"),
             ("read", Array(#"{"id":{}}"#.utf8), "bad_request", "'id'"),
+            ("read", Array(#"{"device":"c00000000001","sevice":"180f"}"#.utf8), "bad_request", "'sevice'"),
+            ("scan", Array(#"{"duration":5}"#.utf8), "bad_request", "allow_duplicates"),
             ("read", Array(#"{"reply_to":"a/b"}"#.utf8), "bad_request", "'reply_to'"),
         ]
         for (verb, payload, code, text) in cases {
@@ -290,7 +293,7 @@ final class CommandTests: LoopTestCase {
 
     @EventLoopActor
     func testCommandsCanBeSwitchedOff() async throws {
-        let bench = Bench { $0.acceptsCommands = false }
+        let bench = Bench { $0.commands.isEnabled = false }
         let answer = try await bench.request("devices", #"{"id":1}"#)
         XCTAssertEqual(answer["error"]?["code"], .string("forbidden"))
     }
@@ -306,5 +309,36 @@ final class CommandTests: LoopTestCase {
         XCTAssertEqual(answer["error"]?["code"], .string("cancelled"))
         XCTAssertEqual(bench.broker.retained["blueferry/gw/status"], "offline")
         XCTAssertTrue(bench.radio.calls.contains("stop"))
+    }
+
+    @EventLoopActor
+    func testCommandsAreLimitedByVerbAndByDevice() async throws {
+        let bench = Bench { settings in
+            settings.devices = [BridgeSettings.Device(address: Bench.strap, name: "strap")]
+            settings.commands.verbs = [.read, .devices, .subscribe]
+            settings.commands.devices = [Bench.strap]
+        }
+        let attribute = #""service":"180f","characteristic":"2a19""#
+        let read = try await bench.request("read", #"{"device":"strap",\#(attribute)}"#)
+        XCTAssertEqual(read["status"], .string("ok"))
+        let other = try await bench.request("read", #"{"device":"c00000000002",\#(attribute)}"#)
+        XCTAssertEqual(other["error"]?["code"], .string("forbidden"))
+        XCTAssertTrue(other["error"]?["message"]?.string?.contains("commands.devices") == true)
+        let write = try await bench.request("write", #"{"id":1,"device":"strap",\#(attribute),"value":"00"}"#)
+        XCTAssertEqual(write["error"]?["code"], .string("forbidden"))
+        XCTAssertTrue(write["error"]?["message"]?.string?.contains("commands.verbs") == true)
+        for topic in [
+            "c00000000001/connection/set connect", "c00000000001/characteristics/180f/2a19/set 0x00",
+            "c00000000001/characteristics/180f/2a19/notify off", "c00000000002/characteristics/180f/2a19/get x",
+        ] {
+            let parts = topic.split(separator: " ")
+            bench.broker.send("blueferry/gw/devices/\(parts[0])", "\(parts[1])")
+            let event = try await bench.broker.take("blueferry/gw/events")
+            XCTAssertEqual(event["code"], .string("forbidden"), topic)
+        }
+        XCTAssertEqual(bench.radio.calls.filter { $0 != "start" && !$0.hasPrefix("want") }, ["read 180f/2a19"])
+        bench.broker.send("blueferry/gw/devices/c00000000001/characteristics/180f/2a19/notify", "on")
+        await bench.settle()
+        XCTAssertTrue(bench.radio.calls.contains("subscribe 180f/2a19"))
     }
 }

@@ -176,7 +176,6 @@ final class DeviceTests: LoopTestCase {
     func testWhileTheBrokerIsAwayValuesWaitAndOfAdvertisementsTheNewestStateComes() async {
         let bench = configured()
         bench.addDevice()
-        bench.radio.newest[Bench.strap] = strap(rssi: -42)
         bench.bridge.heard(strap(), hits: .configured, first: [])
         bench.broker.disconnect()
         bench.broker.messages = []
@@ -184,6 +183,7 @@ final class DeviceTests: LoopTestCase {
         for number in 0..<30_000 {
             bench.bridge.heard(number.isMultiple(of: 2) ? strap() : stranger, hits: .configured, first: .configured)
         }
+        bench.bridge.heard(strap(rssi: -42), hits: .configured, first: [])
         for number in 0..<100 {
             [UInt8(number)].withUnsafeBytes { bytes in
                 bench.bridge.didReceive(
@@ -205,7 +205,7 @@ final class DeviceTests: LoopTestCase {
         }
         bench.clock.advance(by: .seconds(60))
         XCTAssertTrue(
-            bench.broker.retained["blueferry/gw/health"]?.contains(#""advertisements_offline":30000"#) == true)
+            bench.broker.retained["blueferry/gw/health"]?.contains(#""advertisements_offline":30000,"#) == true)
     }
 
     @EventLoopActor
@@ -216,6 +216,76 @@ final class DeviceTests: LoopTestCase {
         bench.broker.refuses = false
         bench.clock.advance(by: .seconds(60))
         XCTAssertTrue(bench.broker.retained["blueferry/gw/health"]?.contains(#""advertisements_slow":7"#) == true)
+    }
+
+    @EventLoopActor
+    func testWhileTheBrokerIsSlowKnownDevicesComeBeforeStrangersAndTheNewestWins() async {
+        let bench = configured()
+        let other = FakeAdvertisement(address: BluetoothAddress(value: 0xc000_0000_0002), name: "other")
+        bench.bridge.deviceDidChange(other.address)
+        bench.radio.devices[other.address] = DeviceReport(
+            address: other.address, addressType: .random, isBonded: true)
+        bench.bridge.deviceDidChange(other.address)
+        let stranger = FakeAdvertisement(address: BluetoothAddress(value: 0x1), name: "stranger")
+        bench.broker.messages = []
+        bench.broker.refuses = true
+        for number in 0..<10 {
+            bench.bridge.heard(strap(rssi: Int8(-50 - number)), hits: .configured, first: [])
+            bench.bridge.heard(other, hits: .configured, first: [])
+            bench.bridge.heard(stranger, hits: .configured, first: [])
+        }
+        XCTAssertEqual(bench.broker.messages, [])
+        // The broker takes one and no more: it is a known device's, whoever is heard.
+        bench.broker.refuses = false
+        bench.broker.room = 1
+        bench.bridge.heard(stranger, hits: .configured, first: [])
+        XCTAssertEqual(bench.broker.messages.map(\.topic), [Self.topic + "/advertisement"])
+        XCTAssertTrue(bench.broker.messages.first?.payload.contains(#""rssi":-59"#) == true)
+        // Without another event the rest comes by itself.
+        bench.broker.room = nil
+        bench.clock.advance(by: .milliseconds(100))
+        XCTAssertEqual(bench.broker.messages.count, 2)
+        XCTAssertTrue(bench.broker.messages.last?.payload.contains("other") == true)
+        bench.bridge.heard(stranger, hits: .configured, first: [])
+        XCTAssertEqual(bench.broker.messages.count, 3)
+        bench.clock.advance(by: .seconds(60))
+        // 9 of each known device, and 11 of the stranger.
+        let health = bench.broker.retained["blueferry/gw/health"] ?? ""
+        XCTAssertTrue(health.contains(#""advertisements_slow":29,"#), health)
+        XCTAssertTrue(health.contains(#""advertisements":0,"#), health)
+    }
+
+    /// Field case: an outage that grows memory, or halts the radio.
+    @EventLoopActor
+    func testTenMinutesWithoutABroker() async {
+        let bench = configured()
+        bench.broker.disconnect()
+        bench.broker.messages = []
+        let before = ProcessUsage.now.residentBytes
+        for second in 0..<600 {
+            for number in 0..<50 {
+                // Known, and strangers who come and go.
+                var heard = strap(rssi: Int8(-40 - second % 50))
+                if number > 0 { heard.address = BluetoothAddress(value: UInt64(second * 50 + number)) }
+                bench.bridge.heard(heard, hits: .configured, first: .configured)
+            }
+            bench.clock.advance(by: .seconds(1))
+        }
+        // What a record of a stranger takes, and none of its advertisements.
+        XCTAssertLessThan(ProcessUsage.now.residentBytes - before, 16 << 20)
+        XCTAssertTrue(bench.radio.scans.contains { $0.command.isConfigured }, "the scan goes on")
+        bench.broker.connect()
+        await bench.settle()
+        let heard = bench.broker.all(Self.topic + "/advertisement")
+        XCTAssertEqual(heard.count, 1)
+        XCTAssertTrue(heard.first?.contains(#""rssi":-89"#) == true, "\(heard)")
+        XCTAssertEqual(bench.broker.messages.filter { $0.topic.hasSuffix("/advertisement") }.count, 1)
+        bench.clock.advance(by: .seconds(60))
+        let health = bench.broker.retained["blueferry/gw/health"] ?? ""
+        XCTAssertTrue(health.contains(#""advertisements_offline":29999,"#), health)
+        XCTAssertTrue(health.contains(#""discovery_offline":"#), health)
+        bench.bridge.heard(strap(rssi: -1), hits: .configured, first: [])
+        XCTAssertEqual(bench.broker.all(Self.topic + "/advertisement").count, 2)
     }
 
     @EventLoopActor

@@ -36,7 +36,6 @@ final class FakeRadio: RadioPort {
     var counts = RadioCounts()
     var devices: [BluetoothAddress: DeviceReport] = [:]
     var trees: [BluetoothAddress: [ServiceReport]] = [:]
-    var newest: [BluetoothAddress: FakeAdvertisement] = [:]
     var calls: [String] = []
     var failure: CommandError?
     var readValue: [UInt8] = [0x64]
@@ -52,7 +51,6 @@ final class FakeRadio: RadioPort {
     var deviceAddresses: [BluetoothAddress] { Array(devices.keys) }
     func device(_ address: BluetoothAddress) -> DeviceReport? { devices[address] }
     func services(_ address: BluetoothAddress) -> [ServiceReport] { trees[address] ?? [] }
-    func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)? { newest[address] }
 
     func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport {
         if let failure { throw failure }
@@ -152,6 +150,8 @@ final class FakeBroker: BrokerPort {
     var messages: [Message] = []
     var acknowledgesAtOnce = true
     var refuses = false
+    /// So many messages of QoS 0 are taken; nil: all.
+    var room: Int?
     var unacknowledged: [UInt64] = []
     /// What a late subscriber would get.
     var retained: [String: String] = [:]
@@ -181,6 +181,10 @@ final class FakeBroker: BrokerPort {
     ) -> PublishResult {
         guard isConnected, !refuses else { return .refused }
         XCTAssertEqual(topic.last, 0)
+        if qos == 0, let left = room {
+            guard left > 0 else { return .refused }
+            room = left - 1
+        }
         let message = Message(
             topic: String(decoding: topic.dropLast(), as: UTF8.self), payload: String(decoding: payload, as: UTF8.self),
             qos: qos, retain: retain, properties: properties)
@@ -268,17 +272,21 @@ extension JSONValue {
 struct Bench {
     let radio = FakeRadio()
     let broker = FakeBroker()
-    let clock = ManualClock()
+    let clock: ManualClock
     let bridge: Bridge
 
-    init(connected: Bool = true, configure: (inout BridgeSettings) -> Void = { _ in }) {
+    init(
+        connected: Bool = true, clock: ManualClock = ManualClock(), outbox: (any Outbox)? = nil,
+        journal: (any RequestJournal)? = nil, configure: (inout BridgeSettings) -> Void = { _ in }
+    ) {
+        self.clock = clock
         var settings = BridgeSettings()
         settings.base = "blueferry"
         settings.gateway = "gw"
         configure(&settings)
         bridge = Bridge(
-            settings: settings, radio: radio, broker: broker, outbox: MemoryOutbox(limit: 1000, epoch: 0x5f3a_9c01),
-            clock: clock)
+            settings: settings, radio: radio, broker: broker,
+            outbox: outbox ?? MemoryOutbox(limit: 1000, epoch: 0x5f3a_9c01), journal: journal, clock: clock)
         bridge.start()
         if connected { broker.connect() }
     }

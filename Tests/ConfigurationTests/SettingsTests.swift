@@ -73,9 +73,11 @@ final class SettingsTests: XCTestCase {
             "bluetooth.scan.name": "T.*", "bluetooth.scan.rssi": "-70", "bluetooth.scan.allow_duplicates": "off",
             "bluetooth.scan.renew_interval": "0", "publish.advertisements": "false",
             "publish.unknown_devices": "False", "commands.enabled": "false", "outbox.path": "/o", "outbox.limit": "9",
+            "outbox.size_limit": "7",
             "homeassistant.enabled": "true", "homeassistant.prefix": "ha/x", "logging.level": "error",
             "logging.format": "json", "bluetooth.adapters": "hci1, 00:1A:7D:DA:71:13",
-            "bluetooth.scan.services": "180f,181a",
+            "bluetooth.scan.services": "180f,181a", "commands.verbs": "read,stop_scan",
+            "commands.devices": "a4c1385e07d3",
         ]
         XCTAssertEqual(samples.keys.sorted(), SettingKey.all.map(\.path).sorted())
         let companions = [

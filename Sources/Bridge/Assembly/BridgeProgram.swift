@@ -28,20 +28,33 @@ public final class BridgeProgram {
     private let radio: CentralRadio
     private let broker: MQTTBroker
 
+    /// Opens what was kept of the last run, and puts the bridge together.
     /// - Parameter busAddress: a D-Bus address; nil: the system bus, as libdbus finds it.
-    public init(_ settings: Settings, version: String, busAddress: String? = nil, log: @escaping LogSink) {
+    public static func open(
+        _ settings: Settings, version: String, busAddress: String? = nil, log: @escaping LogSink
+    ) async -> BridgeProgram {
+        let state = await StoredState.open(
+            path: settings.outbox.path, limit: settings.outbox.limit, sizeLimit: settings.outbox.sizeLimit << 20)
+        return BridgeProgram(settings, state, version: version, busAddress: busAddress, log: log)
+    }
+
+    private init(
+        _ settings: Settings, _ state: StoredState, version: String, busAddress: String?, log: @escaping LogSink
+    ) {
         let bridgeSettings = BridgeSettings(settings, version: version)
+        let gateway = bridgeSettings.gateway
         clientID =
             settings.mqtt.clientID
-            ?? ClientIdentifier.load(
-                gateway: bridgeSettings.gateway, directory: Self.directory(of: settings.outbox.path))
+            ?? (state.isHeldElsewhere
+                ? ClientIdentifier.temporary(gateway: gateway)
+                : ClientIdentifier.load(gateway: gateway, directory: Self.directory(of: settings.outbox.path)))
         let mqtt = MQTTSettings(settings, bridge: bridgeSettings, clientID: clientID)
         endpoint = mqtt.endpoint
         broker = MQTTBroker(MQTTClient(mqtt))
         radio = CentralRadio(Central(options: CentralOptions(settings, busAddress: busAddress)))
         bridge = Bridge(
-            settings: bridgeSettings, radio: radio, broker: broker,
-            outbox: MemoryOutbox(limit: settings.outbox.limit), log: log)
+            settings: bridgeSettings, radio: radio, broker: broker, outbox: state.outbox, journal: state.journal,
+            log: log)
         radio.bridge = bridge
     }
 

@@ -12,6 +12,9 @@ public enum ClientIdentifier {
         return "blueferry-\(gateway)-\(digits)"
     }
 
+    /// One that is not kept: for a second bridge beside one that has the file.
+    public static func temporary(gateway: String) -> String { "blueferry-\(gateway)-\(make())" }
+
     static func make() -> String {
         let text = String(UInt32.random(in: 0...0xff_ffff), radix: 16)
         return String(repeating: "0", count: 6 - text.utf8.count) + text

@@ -17,9 +17,21 @@ extension BridgeSettings {
         adapters = settings.bluetooth.adapters
         publishesAdvertisements = settings.publish.advertisements
         publishesUnknownDevices = settings.publish.unknownDevices
-        acceptsCommands = settings.commands.enabled
+        commands = Self.permissions(settings)
         scan = Self.scan(settings.bluetooth.scan)
         dump = Self.dump(settings)
+    }
+
+    private static func permissions(_ settings: Settings) -> Permissions {
+        var permissions = Permissions()
+        permissions.isEnabled = settings.commands.enabled
+        if !settings.commands.verbs.isEmpty { permissions.verbs = Set(settings.commands.verbs) }
+        guard !settings.commands.devices.isEmpty else { return permissions }
+        permissions.devices = Set(
+            settings.commands.devices.compactMap { text in
+                settings.devices.first { $0.name == text }?.address ?? BluetoothAddress(parsing: text)
+            })
+        return permissions
     }
 
     private static func scan(_ scan: Settings.Scan) -> ScanCommand? {

@@ -1,4 +1,5 @@
 internal import Bluetooth
+internal import Configuration
 internal import EventLoop
 internal import JSON
 
@@ -69,8 +70,10 @@ final class CommandRunner {
     }
 
     private func device(_ fields: Fields) throws(CommandError) -> BluetoothAddress {
-        try directory.resolve(
+        let address = try directory.resolve(
             fields.required("device", hint: "its address, such as A4:C1:38:5E:07:D3, or its name in the settings"))
+        try settings.commands.check(address)
+        return address
     }
 
     // MARK: Scans

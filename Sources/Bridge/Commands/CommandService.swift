@@ -1,4 +1,5 @@
 internal import Bluetooth
+internal import Configuration
 internal import EventLoop
 internal import JSON
 
@@ -15,6 +16,7 @@ final class CommandService {
     private let runner: CommandRunner
     private let clock: any LoopClock
     private let ledger = RequestLedger()
+    private let journal: (any RequestJournal)?
     private var running: [UInt64: Running] = [:]
     private var number: UInt64 = 0
     private var isStopping = false
@@ -24,13 +26,14 @@ final class CommandService {
     /// A request that has not been answered.
     private final class Running {
         let id: JSONValue
-        let key: RequestLedger.Key?
+        let key: RequestKey?
         /// Nil for a command from a plain topic: it has no answer.
         let route: AnswerRoute?
         let expires: WallTime?
         var timer: LoopTimer?
+        var isRecorded = false
 
-        init(id: JSONValue, key: RequestLedger.Key?, route: AnswerRoute?, expires: WallTime?) {
+        init(id: JSONValue, key: RequestKey?, route: AnswerRoute?, expires: WallTime?) {
             self.id = id
             self.key = key
             self.route = route
@@ -40,14 +43,18 @@ final class CommandService {
 
     init(
         settings: BridgeSettings, space: TopicSpace, publisher: Publisher, events: EventLog, runner: CommandRunner,
-        clock: any LoopClock
+        journal: (any RequestJournal)?, clock: any LoopClock
     ) {
         self.settings = settings
         self.space = space
         self.publisher = publisher
         self.events = events
         self.runner = runner
+        self.journal = journal
         self.clock = clock
+        guard let journal else { return }
+        ledger.onForget = { [weak journal] key in journal?.forget(key) }
+        ledger.restore(journal.takeRemembered(), at: clock.now, wall: clock.wallNow)
     }
 
     var runningCount: Int { running.count }
@@ -86,8 +93,10 @@ final class CommandService {
             events.report(.warning, error.code.rawValue, error.message)
             return answer(request.id, .failure(error), to: [route])
         }
-        guard settings.acceptsCommands else {
-            return answer(request.id, .failure(Self.disabled), to: [route])
+        do {
+            try settings.commands.check(request.verb)
+        } catch {
+            return answer(request.id, .failure(error), to: [route])
         }
         admit(request, route: route)
     }
@@ -100,8 +109,6 @@ final class CommandService {
             homeAssistantPrefix: settings.homeAssistantPrefix)
     }
 
-    private static let disabled = CommandError(.forbidden, "commands are switched off by commands.enabled")
-
     private func retained(_ topic: String) -> CommandError {
         CommandError(
             .retainedCommand,
@@ -110,7 +117,7 @@ final class CommandService {
     }
 
     private func admit(_ request: Request, route: AnswerRoute) {
-        let key = RequestLedger.key(verb: request.verb, id: request.id)
+        let key = RequestKey(verb: request.verb, id: request.id)
         let busy = CommandError(.busy, "\(running.count) commands run or wait already; send fewer at once")
         if let key {
             switch ledger.admit(key, payload: request.payload, route: route, at: clock.now) {
@@ -148,14 +155,29 @@ final class CommandService {
             }
         }
         let runner = runner
+        let record = self.record(of: request, key: entry.key)
+        entry.isRecorded = record != nil
         Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
+                if let record {
+                    await self?.journal?.record(record)
+                    // Its time is over, or the program's.
+                    guard self?.running[number] != nil else { return }
+                }
                 let data = try await runner.run(request)
                 self?.finish(number, .success(data))
             } catch {
                 self?.finish(number, .failure(error))
             }
         }
+    }
+
+    /// What is to be on the disk before the request acts; nil for one that changes nothing, or has no id.
+    private func record(of request: Request, key: RequestKey?) -> RecordedRequest? {
+        guard let key, journal != nil, request.verb.changesState else { return nil }
+        ledger.noteRecorded(key)
+        let expires = WallTime(milliseconds: clock.wallNow.milliseconds + RequestLedger.window.clampedMilliseconds)
+        return RecordedRequest(key: key, payload: request.payload, expires: expires)
     }
 
     private func finish(_ number: UInt64, _ result: Result<JSONValue, CommandError>) {
@@ -167,7 +189,11 @@ final class CommandService {
     private func finish(_ entry: Running, _ result: Result<JSONValue, CommandError>) {
         if case .failure = result { failed &+= 1 }
         let bytes = Payloads.answer(id: entry.id, result).serialised()
-        let routes = entry.key.map { ledger.finish($0, answer: bytes) } ?? [entry.route].compactMap { $0 }
+        var routes = [entry.route].compactMap { $0 }
+        if let key = entry.key {
+            routes = ledger.finish(key, answer: bytes)
+            if entry.isRecorded { journal?.recordAnswer(bytes, to: key) }
+        }
         for route in routes { send(bytes, to: route, expires: minimumExpiry(entry.expires)) }
     }
 
@@ -185,7 +211,8 @@ final class CommandService {
     private func send(_ bytes: [UInt8], to route: AnswerRoute, expires: WallTime?) {
         publisher.send(
             OutboxMessage(
-                topic: route.topic, payload: bytes, responseCorrelation: route.correlationData, expires: expires))
+                topic: route.topic, payload: bytes, responseCorrelation: route.correlationData, expires: expires,
+                lane: .prompt))
     }
 
     // MARK: Plain topics
@@ -201,9 +228,10 @@ final class CommandService {
         }
         do throws(CommandError) {
             guard !message.isRetained else { throw retained(topic) }
-            guard settings.acceptsCommands else { throw Self.disabled }
             guard !message.isTooLarge else { throw CommandError(.badRequest, "the payload is too long") }
             let command = try parse()
+            try settings.commands.check(command.verb)
+            try settings.commands.check(address)
             let path = try attribute.map { (names) throws(CommandError) in try self.path(names) }
             guard running.count < Self.limit else {
                 throw CommandError(.busy, "\(running.count) commands run or wait already")

@@ -9,6 +9,13 @@ struct Fields {
         self.members = members
     }
 
+    /// A field that is not known is most likely a misspelt one: without it the request would mean something else.
+    func check(_ known: [String], of what: String) throws(CommandError) {
+        guard let stranger = members.first(where: { !known.contains($0.0) }) else { return }
+        throw CommandError(
+            .badRequest, "\(what) has no field '\(stranger.0.prefix(40))'; it takes \(known.joined(separator: ", "))")
+    }
+
     /// Nil where the field is missing or null.
     subscript(_ name: String) -> JSONValue? {
         guard let member = members.first(where: { $0.0 == name }) else { return nil }

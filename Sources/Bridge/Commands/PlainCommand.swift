@@ -1,3 +1,4 @@
+internal import Configuration
 internal import JSON
 
 /// A command from a plain topic, whose payload a person typed.
@@ -9,6 +10,17 @@ enum PlainCommand: Equatable {
     case notify(Bool)
 
     static let maximumSize = 4096
+
+    /// The verb that does the same.
+    var verb: Verb {
+        switch self {
+        case .connect: .connect
+        case .disconnect: .disconnect
+        case .write: .write
+        case .get: .read
+        case .notify(let isOn): isOn ? .subscribe : .unsubscribe
+        }
+    }
 
     /// Pure: what a payload on `connection/set` means.
     static func connection(_ payload: UnsafeRawBufferPointer) throws(CommandError) -> PlainCommand {
@@ -52,6 +64,7 @@ enum PlainCommand: Equatable {
             throw CommandError(.ambiguousValue, "the payload has no 'value'; \(hint)")
         }
         return try ambiguous { () throws(CommandError) in
+            try fields.check(["value", "encoding"], of: "the payload")
             guard let name = try fields.string("encoding", hint: "one of \(ValueEncoding.names)") else {
                 throw CommandError(.ambiguousValue, "the payload has no 'encoding'; \(hint)")
             }

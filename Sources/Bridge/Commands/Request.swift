@@ -1,11 +1,35 @@
+public import Configuration
 internal import JSON
 
 /// The verbs of `request/<verb>`.
-public enum Verb: String, Sendable, CaseIterable {
-    case scan
-    case stopScan = "stop_scan"
-    case devices, connect, disconnect, services, read, write, subscribe, unsubscribe
-    case rssi, pair, unpair, forget, config
+public typealias Verb = Settings.Commands.Verb
+
+extension Verb {
+    /// True for what is recorded before it acts, where it has an `id`.
+    var changesState: Bool {
+        switch self {
+        case .scan, .stopScan, .connect, .disconnect, .write, .subscribe, .unsubscribe, .pair, .unpair, .forget: true
+        case .devices, .services, .read, .rssi, .config: false
+        }
+    }
+
+    /// The fields of its requests, beside those that every request may have.
+    var fields: [String] {
+        switch self {
+        case .scan: ["name", "services", "solicited", "rssi", "allow_duplicates", "adapter"]
+        case .stopScan: ["session"]
+        case .devices: ["ids", "addresses", "connected", "services", "limit", "after"]
+        case .connect: ["device", "keep", "adapter"]
+        case .disconnect: ["device", "force"]
+        case .services: ["device", "services"]
+        case .read: ["device", "service", "characteristic", "descriptor", "offset", "encoding"]
+        case .write:
+            ["device", "service", "characteristic", "descriptor", "value", "encoding", "type", "offset"]
+        case .subscribe, .unsubscribe: ["device", "service", "characteristic"]
+        case .rssi, .pair, .unpair, .forget: ["device"]
+        case .config: ["get", "set"]
+        }
+    }
 }
 
 /// A command as it was sent, taken apart but not yet understood.
@@ -13,6 +37,7 @@ struct Request {
     /// Bytes that a request may have; more is refused before it is parsed.
     static let maximumSize = 65_536
     static let maximumIDSize = 256
+    private static let commonFields = ["id", "timeout", "reply_to"]
 
     var verb: Verb
     /// A string or a number, echoed as given; null where there is none.
@@ -63,6 +88,7 @@ extension Request {
             throw RefusedRequest(id: id, replyTo: replyTo, error: error)
         }
         do {
+            try fields.check(verb.fields + commonFields, of: "'\(verb.rawValue)'")
             let timeout = try fields.milliseconds("timeout")
             return Request(
                 verb: verb, id: id, timeout: timeout, replyTo: replyTo, fields: fields, payload: Array(payload))

@@ -18,38 +18,40 @@ final class RequestLedger {
         case full
     }
 
-    struct Key: Hashable {
-        let verb: String
-        let id: String
-    }
-
     private final class Entry {
-        let key: Key
+        let key: RequestKey
         let payload: [UInt8]
         let expires: MonotonicTime
         var routes: [AnswerRoute]
         var answer: [UInt8]?
+        /// It stands in the journal too.
+        var isRecorded = false
 
-        init(key: Key, payload: [UInt8], expires: MonotonicTime, route: AnswerRoute) {
+        init(key: RequestKey, payload: [UInt8], expires: MonotonicTime, route: AnswerRoute?) {
             self.key = key
             self.payload = payload
             self.expires = expires
-            routes = [route]
+            routes = route.map { [$0] } ?? []
         }
 
         var size: Int { payload.count + (answer?.count ?? 0) + 256 }
     }
 
-    private var entries: [Key: Entry] = [:]
+    private var entries: [RequestKey: Entry] = [:]
     /// In the order of their expiry, which is that of their arrival.
     private var order: [Entry] = []
     private var size = 0
+    /// How long a request is remembered.
+    static let window: Duration = .seconds(300)
+
     private let window: Duration
     private let limit: Int
     private let sizeLimit: Int
     private static let routesLimit = 16
+    /// An entry that stands in the journal is forgotten.
+    var onForget: (@EventLoopActor (RequestKey) -> Void)?
 
-    init(window: Duration = .seconds(300), limit: Int = 1000, sizeLimit: Int = 4 << 20) {
+    init(window: Duration = RequestLedger.window, limit: Int = 1000, sizeLimit: Int = 4 << 20) {
         self.window = window
         self.limit = limit
         self.sizeLimit = sizeLimit
@@ -57,17 +59,34 @@ final class RequestLedger {
 
     var count: Int { entries.count }
 
-    /// The ledger's key of an id; nil for none, and such a request always runs.
-    static func key(verb: Verb, id: JSONValue) -> Key? {
-        switch id {
-        case .string(let text): Key(verb: verb.rawValue, id: "s" + text)
-        case .int(let number): Key(verb: verb.rawValue, id: "n\(number)")
-        case .double(let number): Key(verb: verb.rawValue, id: "n\(number)")
-        default: nil
+    /// Takes in what an earlier run of the bridge has recorded. What it began and did not answer has an unknown outcome.
+    /// - Parameter requests: in the order of their expiry.
+    func restore(_ requests: [RecordedRequest], at now: MonotonicTime, wall: WallTime) {
+        for request in requests.suffix(limit) {
+            // The wall clock may have jumped in between.
+            let left = Duration.milliseconds(request.expires.milliseconds - wall.milliseconds)
+            guard left > .zero, makeRoom(for: request.payload.count + 256) else {
+                onForget?(request.key)
+                continue
+            }
+            let entry = Entry(
+                key: request.key, payload: request.payload, expires: now + min(left, window), route: nil)
+            entry.isRecorded = true
+            entry.answer = request.answer ?? Payloads.answer(id: request.key.json, .failure(Self.unknown)).serialised()
+            entries[request.key] = entry
+            order.append(entry)
+            size += entry.size
         }
     }
 
-    func admit(_ key: Key, payload: [UInt8], route: AnswerRoute, at now: MonotonicTime) -> Verdict {
+    private static let unknown = CommandError(
+        .outcomeUnknown,
+        "blueferry ended while it ran this: it may have been done or not; look, and give the next try another 'id'")
+
+    /// The request is in the journal.
+    func noteRecorded(_ key: RequestKey) { entries[key]?.isRecorded = true }
+
+    func admit(_ key: RequestKey, payload: [UInt8], route: AnswerRoute, at now: MonotonicTime) -> Verdict {
         expire(at: now)
         if let entry = entries[key] {
             guard entry.payload == payload else { return .reused }
@@ -85,7 +104,7 @@ final class RequestLedger {
     }
 
     /// Keeps the answer for repeats; gives back every route that waits for it.
-    func finish(_ key: Key, answer: [UInt8]) -> [AnswerRoute] {
+    func finish(_ key: RequestKey, answer: [UInt8]) -> [AnswerRoute] {
         guard let entry = entries[key], entry.answer == nil else { return [] }
         size -= entry.size
         entry.answer = answer
@@ -124,5 +143,6 @@ final class RequestLedger {
     private func remove(_ entry: Entry) {
         size -= entry.size
         entries[entry.key] = nil
+        if entry.isRecorded { onForget?(entry.key) }
     }
 }

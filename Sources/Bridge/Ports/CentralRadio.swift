@@ -61,11 +61,6 @@ public final class CentralRadio: RadioPort {
         (central.device(address)?.services ?? []).map { Self.report($0) }
     }
 
-    public func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)? {
-        guard let device = central.device(address), device.isPresent else { return nil }
-        return device
-    }
-
     // MARK: Scans
 
     public func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport {

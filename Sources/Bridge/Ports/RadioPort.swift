@@ -56,8 +56,6 @@ public protocol RadioPort: AnyObject {
     var deviceAddresses: [BluetoothAddress] { get }
     func device(_ address: BluetoothAddress) -> DeviceReport?
     func services(_ address: BluetoothAddress) -> [ServiceReport]
-    /// What was heard last of a device; nil where nothing was.
-    func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)?
 
     func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport
     /// False where no scan has this id.

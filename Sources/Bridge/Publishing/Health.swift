@@ -47,8 +47,10 @@ final class HealthReport {
         var publisher: Publisher.Counts
         var outboxCount: Int
         var outboxDropped: UInt64
+        var outboxProblem: String?
         var unacknowledged: Int
         var pendingStates: Int
+        var pendingAdvertisements: Int
         var brokerReconnects: UInt64
         var brokerQueuedBytes: Int
         var commandsReceived: UInt64
@@ -99,6 +101,7 @@ final class HealthReport {
             ("connections", .object([("used", .int(Int64(sources.connections))), ("free", .null)])),
             ("devices", .object([("seen", .int(Int64(radio.devices))), ("known", .int(Int64(sources.knownDevices)))])),
             ("bluetooth", .string(sources.problem ?? "ok")),
+            ("storage", .string(sources.outboxProblem ?? "ok")),
         ])
     }
 
@@ -121,6 +124,7 @@ final class HealthReport {
             ("outbox", .int(Int64(sources.outboxCount))),
             ("unacknowledged", .int(Int64(sources.unacknowledged))),
             ("states", .int(Int64(sources.pendingStates))),
+            ("advertisements", .int(Int64(sources.pendingAdvertisements))),
             ("commands", .int(Int64(sources.commandsRunning))),
             ("bluetooth_calls", .int(Int64(sources.radio.callsInFlight))),
             ("broker_bytes", .int(Int64(sources.brokerQueuedBytes))),
@@ -131,6 +135,7 @@ final class HealthReport {
         .object([
             ("advertisements_offline", number(sources.publisher.droppedOffline)),
             ("advertisements_slow", number(sources.publisher.droppedSlow)),
+            ("discovery_offline", number(sources.publisher.droppedDiscoveries)),
             ("outbox", number(sources.outboxDropped)),
             ("expired", number(sources.publisher.expired)),
             ("too_large", number(sources.publisher.impossible)),

@@ -1,7 +1,9 @@
+internal import Bluetooth
 internal import EventLoop
 
 /// Everything that leaves for the broker: advertisements at once or not at all, states of which the newest counts, and
-/// messages that must arrive. At most so many are unacknowledged; what a lost connection took is sent again.
+/// messages that must arrive. At most so many are unacknowledged; what a lost connection took is sent again. What was
+/// kept while the broker was away goes at a bounded rate, and answers pass it.
 @EventLoopActor
 final class Publisher {
     /// What was published and dropped since the start.
@@ -11,6 +13,8 @@ final class Publisher {
         var droppedOffline: UInt64 = 0
         /// Advertisements that the broker read too slowly for.
         var droppedSlow: UInt64 = 0
+        /// Events of strangers that were found without a connection to the broker.
+        var droppedDiscoveries: UInt64 = 0
         /// Messages that no broker connection takes, for their size.
         var impossible: UInt64 = 0
         /// Answers whose time had passed before the broker was back.
@@ -39,7 +43,15 @@ final class Publisher {
         case state(State, isRemoval: Bool)
     }
 
-    private static let messageWindow = 20
+    /// Unacknowledged messages; with a broker 50 ms away, 2,000 a second.
+    private static let messageWindow = 100
+    /// Answers among them may be so many more.
+    private static let promptReserve = 20
+    /// Messages a second of what was kept.
+    static let backlogRate: Int64 = 5_000
+    private static let backlogPause: Duration = .milliseconds(10)
+    /// A broker that reads too slowly is tried again so often.
+    private static let newestPause: Duration = .milliseconds(100)
     private static let stateWindow = 50
 
     let outbox: any Outbox
@@ -52,7 +64,14 @@ final class Publisher {
     private var messagesInFlight = 0
     private var statesInFlight = 0
     private var lastSent: UInt64?
+    private var lastPrompt: UInt64?
     private var isPumping = false
+    /// What waited when the connection was made ends here.
+    private var backlogEnd: UInt64 = 0
+    private var pace = Pace(perSecond: Publisher.backlogRate, burst: 200)
+    private var paceTimer: LoopTimer?
+    private var newest = NewestAdvertisements()
+    private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
     private var idleWaiters: [Pending<Void>] = []
 
@@ -60,30 +79,83 @@ final class Publisher {
         self.broker = broker
         self.outbox = outbox
         self.clock = clock
+        outbox.onReady = { [weak self] in self?.pump() }
     }
 
     var isConnected: Bool { broker.isConnected }
     var pendingStates: Int { dirty.count }
     var unacknowledged: Int { inFlight.count }
+    var pendingAdvertisements: Int { newest.count }
     var retainedTopics: [String] { Array(states.keys) }
 
     // MARK: Advertisements
 
-    /// Publishes at QoS 0. False where it was dropped.
-    func advertisement(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) -> Bool {
-        switch broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) {
-        case .sent:
-            counts.advertisements += 1
-            return true
-        case .refused:
-            counts.droppedSlow += 1
-        case .impossible:
-            counts.impossible += 1
+    /// Whether an advertisement is worth writing. Those of strangers are not while the broker is away, or behind with known
+    /// devices: they are dropped, and counted.
+    func takesAdvertisement(ofKnown isKnown: Bool) -> Bool {
+        if isKnown || (newest.isEmpty && broker.isConnected) { return true }
+        if broker.isConnected {
+            sendNewest()
+            if newest.isEmpty { return true }
         }
+        noteDropped()
         return false
     }
 
-    func noteDroppedOffline() { counts.droppedOffline += 1 }
+    /// Publishes at QoS 0. What the broker does not take now is kept for a known device until the next one, or until the
+    /// broker takes it.
+    func advertisement(
+        topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer, of address: BluetoothAddress, isKnown: Bool
+    ) {
+        if !newest.isEmpty, broker.isConnected { sendNewest() }
+        if newest.isEmpty, broker.isConnected {
+            switch broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) {
+            case .sent:
+                counts.advertisements += 1
+                return
+            case .refused: break
+            case .impossible:
+                counts.impossible += 1
+                return
+            }
+        }
+        guard isKnown, newest.keep(address, topic: topic, payload: payload) else { return noteDropped() }
+        if broker.isConnected { retryNewest() }
+    }
+
+    /// Nothing of the device is sent any more.
+    func forgetAdvertisement(of address: BluetoothAddress) { newest.remove(address) }
+
+    func noteDroppedDiscovery() { counts.droppedDiscoveries += 1 }
+
+    private func noteDropped() {
+        if broker.isConnected { counts.droppedSlow += 1 } else { counts.droppedOffline += 1 }
+    }
+
+    private func sendNewest() {
+        while let kept = newest.first {
+            let result = kept.topic.withUnsafeBufferPointer { topic in
+                kept.payload.withUnsafeBytes { payload in
+                    broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil)
+                }
+            }
+            switch result {
+            case .sent: counts.advertisements += 1
+            case .refused: return retryNewest()
+            case .impossible: counts.impossible += 1
+            }
+            newest.removeFirst()
+        }
+    }
+
+    private func retryNewest() {
+        guard newestTimer == nil else { return }
+        newestTimer = clock.schedule(after: Self.newestPause) { [weak self] in
+            guard let self else { return }
+            self.newestTimer = nil
+            if self.broker.isConnected, !self.newest.isEmpty { self.sendNewest() }
+        }
+    }
 
     // MARK: States
 
@@ -130,6 +202,7 @@ final class Publisher {
     /// - Parameter first: topics that go before all others, such as the birth.
     func connected(first: [String]) {
         resetInFlight()
+        backlogEnd = outbox.newestID
         dirty = []
         for topic in first + states.keys.sorted() {
             guard let state = states[topic] else { continue }
@@ -164,6 +237,9 @@ final class Publisher {
         messagesInFlight = 0
         statesInFlight = 0
         lastSent = nil
+        lastPrompt = nil
+        paceTimer?.cancel()
+        paceTimer = nil
     }
 
     /// Sends what may be sent now. Called on each change, and now and then for what the broker refused before.
@@ -172,7 +248,9 @@ final class Publisher {
         isPumping = true
         defer { isPumping = false }
         pumpStates()
-        pumpMessages()
+        if !newest.isEmpty { sendNewest() }
+        pumpMessages(.prompt, upTo: Self.messageWindow + Self.promptReserve)
+        pumpMessages(.ordered, upTo: Self.messageWindow)
         if isIdle {
             for waiter in idleWaiters { waiter.succeed(()) }
             idleWaiters = []
@@ -197,37 +275,49 @@ final class Publisher {
         }
     }
 
-    private func pumpMessages() {
-        while messagesInFlight < Self.messageWindow, let (id, message) = outbox.next(after: lastSent) {
-            var properties: MessageProperties?
-            if broker.hasProperties {
-                var expiry: UInt32?
-                if let expires = message.expires {
-                    let left = expires.milliseconds - clock.wallNow.milliseconds
-                    guard left > 0 else {
-                        counts.expired += 1
-                        outbox.remove(id)
-                        lastSent = id
-                        continue
-                    }
-                    expiry = UInt32(clamping: (left + 999) / 1000)
+    private func pumpMessages(_ lane: OutboxMessage.Lane, upTo window: Int) {
+        while messagesInFlight < window, paceTimer == nil || lane == .prompt,
+            let (id, message) = outbox.next(after: lane == .prompt ? lastPrompt : lastSent, in: lane)
+        {
+            if lane == .ordered, id <= backlogEnd, !pace.take(at: clock.now) {
+                paceTimer = clock.schedule(after: Self.backlogPause) { [weak self] in
+                    self?.paceTimer = nil
+                    self?.pump()
                 }
-                if expiry != nil || message.responseCorrelation != nil {
-                    properties = MessageProperties(correlationData: message.responseCorrelation, expiry: expiry)
-                }
+                return
             }
-            switch publish(message.topic, message.payload, retain: false, properties: properties) {
-            case .sent(let token):
-                inFlight[token] = .message(id)
-                messagesInFlight += 1
-                counts.messages += 1
-            case .refused: return
-            case .impossible:
-                counts.impossible += 1
-                outbox.remove(id)
-            }
-            lastSent = id
+            guard send(id, message) else { return }
+            if lane == .prompt { lastPrompt = id } else { lastSent = id }
         }
+    }
+
+    /// False where the broker refuses: later.
+    private func send(_ id: UInt64, _ message: OutboxMessage) -> Bool {
+        var properties: MessageProperties?
+        if broker.hasProperties, message.expires != nil || message.responseCorrelation != nil {
+            var expiry: UInt32?
+            if let expires = message.expires {
+                let left = expires.milliseconds - clock.wallNow.milliseconds
+                guard left > 0 else {
+                    counts.expired += 1
+                    outbox.remove(id)
+                    return true
+                }
+                expiry = UInt32(clamping: (left + 999) / 1000)
+            }
+            properties = MessageProperties(correlationData: message.responseCorrelation, expiry: expiry)
+        }
+        switch publish(message.topic, message.payload, retain: false, properties: properties) {
+        case .sent(let token):
+            inFlight[token] = .message(id)
+            messagesInFlight += 1
+            counts.messages += 1
+        case .refused: return false
+        case .impossible:
+            counts.impossible += 1
+            outbox.remove(id)
+        }
+        return true
     }
 
     private func publish(

@@ -41,11 +41,11 @@ final class ValuePublisher {
                 topic: space.characteristic(value.address, value.service, value.characteristic))
             channels[key] = channel
         }
-        let outbox = publisher.outbox
+        let number = publisher.outbox.nextNumber(of: channel)
         buffer.removeAll()
         payload.write(
-            value.bytes, isRead: value.isRead, epoch: outbox.epoch, sequence: outbox.nextSequence(of: channel),
-            at: clock.wallNow, to: buffer)
+            value.bytes, isRead: value.isRead, epoch: number.epoch, sequence: number.sequence, at: clock.wallNow,
+            to: buffer)
         let bytes = buffer.withUnsafeBytes { Array($0) }
         publisher.send(OutboxMessage(topicBytes: channel.topic, payload: bytes))
     }

@@ -79,15 +79,11 @@ final class DeviceDirectory {
             if known[record.address] != nil, record.isAvailable != true { update(record) }
             if !first.isEmpty { announce(record, hits: first) }
         }
-        guard settings.publishesAdvertisements, settings.publishesUnknownDevices || record?.isKnown == true else {
-            return
-        }
-        guard publisher.isConnected else {
-            record?.heardWhileAway = true
-            publisher.noteDroppedOffline()
-            return
-        }
-        publish(source, at: wall)
+        let isKnown = record?.isKnown == true
+        guard settings.publishesAdvertisements, settings.publishesUnknownDevices || isKnown,
+            publisher.takesAdvertisement(ofKnown: isKnown)
+        else { return }
+        publish(source, at: wall, isKnown: isKnown)
     }
 
     private func record(hearing source: some AdvertisementSource) -> DeviceRecord? {
@@ -103,11 +99,14 @@ final class DeviceDirectory {
         return record
     }
 
-    private func publish(_ source: some AdvertisementSource, at wall: WallTime) {
+    private func publish(_ source: some AdvertisementSource, at wall: WallTime, isKnown: Bool) {
         buffer.removeAll()
         payload.write(source, at: wall, to: buffer)
-        template.withTopic(of: source.address) { topic in
-            buffer.withUnsafeBytes { bytes in _ = publisher.advertisement(topic: topic, payload: bytes) }
+        let address = source.address
+        template.withTopic(of: address) { topic in
+            buffer.withUnsafeBytes { bytes in
+                publisher.advertisement(topic: topic, payload: bytes, of: address, isKnown: isKnown)
+            }
         }
     }
 
@@ -135,8 +134,8 @@ final class DeviceDirectory {
     }
 
     private func announce(_ record: DeviceRecord, session: String, isConfigured: Bool) {
-        // Without a broker these would fill the outbox with devices that are long gone.
-        guard publisher.isConnected else { return }
+        // Without a broker strangers, who come and go, would fill the outbox in place of values.
+        guard publisher.isConnected || record.isKnown else { return publisher.noteDroppedDiscovery() }
         let event = Payloads.discoveryEvent(
             "device", session: session, isConfigured: isConfigured, at: clock.wallNow, device: record.address,
             name: radio.device(record.address)?.name)
@@ -214,6 +213,7 @@ final class DeviceDirectory {
         let configured = records[address]?.configured
         records[address] = nil
         known[address] = nil
+        publisher.forgetAdvertisement(of: address)
         let device = space.device(address)
         for topic in [
             device, space.availability(address), device + "/state", space.connection(address), space.services(address),
@@ -354,16 +354,5 @@ final class DeviceDirectory {
     /// At the start: every known device, as it is.
     func publishAll() {
         for record in known.values { update(record) }
-    }
-
-    /// The broker is back: the newest advertisement of each known device that was heard in between.
-    func brokerDidConnect() {
-        for record in known.values where record.heardWhileAway {
-            record.heardWhileAway = false
-            guard settings.publishesAdvertisements, let wall = record.lastHeardWall,
-                let source = radio.newestAdvertisement(record.address)
-            else { continue }
-            publish(source, at: wall)
-        }
     }
 }

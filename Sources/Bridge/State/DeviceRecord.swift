@@ -21,8 +21,6 @@ final class DeviceRecord {
     private(set) var lastHeardWall: WallTime?
     private(set) var interval = LearnedInterval()
     var isConnected = false
-    /// An advertisement could not be published since the broker was away.
-    var heardWhileAway = false
     /// The scan that told of this device last, by kind.
     var configuredScan: UInt32 = 0
     var commandedScan: UInt32 = 0

@@ -1,0 +1,111 @@
+import Glibc
+import Store
+import XCTest
+
+final class CounterFileTests: XCTestCase {
+    private var directory = ""
+    private var path: String { directory + "/counters" }
+    private let boot = Array("0f3c0000-0000-4000-8000-000000000001".utf8)
+
+    override func setUpWithError() throws {
+        var template = Array("\(NSTemporaryDirectory())/blueferry-counters-XXXXXX".utf8CString)
+        XCTAssertNotNil(mkdtemp(&template))
+        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    override func tearDown() {
+        try? FileManager.default.removeItem(atPath: directory)
+    }
+
+    func testCountersGoOnWithoutAClose() throws {
+        let first = try CounterFile(path: path, boot: boot)
+        let a = try first.counter(Array("a".utf8))
+        XCTAssertEqual(a.value, 0)
+        try first.set(a.slot, to: 7)
+        let long = [UInt8](repeating: 0x78, count: 400)
+        let b = try first.counter(long)
+        try first.set(b.slot, to: .max)
+        // As another process finds it after a kill.
+        let second = try CounterFile(path: path, boot: boot)
+        XCTAssertEqual(second.epoch, first.epoch)
+        XCTAssertEqual(try second.counter(Array("a".utf8)).value, 7)
+        XCTAssertEqual(try second.counter(long).value, .max)
+        XCTAssertEqual(try second.counter(Array("c".utf8)).value, 0)
+    }
+
+    func testAfterAPowerCutTheyBeginAnewAndAfterACloseTheyGoOn() throws {
+        let other = Array("0f3c0000-0000-4000-8000-000000000002".utf8)
+        let first = try CounterFile(path: path, boot: boot)
+        try first.set(try first.counter([1]).slot, to: 9)
+        let cut = try CounterFile(path: path, boot: other)
+        XCTAssertNotEqual(cut.epoch, first.epoch)
+        let counter = try cut.counter([1])
+        XCTAssertEqual(counter.value, 0)
+        try cut.set(counter.slot, to: 5)
+        cut.close()
+        XCTAssertThrowsError(try cut.set(counter.slot, to: 6))
+        let next = try CounterFile(path: path, boot: boot)
+        XCTAssertEqual(next.epoch, cut.epoch)
+        XCTAssertEqual(try next.counter([1]).value, 5)
+        // Opened again and not closed: the mark of the close does not hold for ever.
+        let third = try CounterFile(path: path, boot: other)
+        XCTAssertNotEqual(third.epoch, next.epoch)
+        // Where the boot is not known, no number is used twice.
+        let unknown = try CounterFile(path: path, boot: [])
+        XCTAssertNotEqual(unknown.epoch, third.epoch)
+        let again = try CounterFile(path: path, boot: [])
+        XCTAssertNotEqual(again.epoch, unknown.epoch)
+    }
+
+    func testARenewalForgetsAll() throws {
+        let file = try CounterFile(path: path, boot: boot)
+        let epoch = file.epoch
+        try file.set(try file.counter([1]).slot, to: 5)
+        try file.renew()
+        XCTAssertNotEqual(file.epoch, epoch)
+        XCTAssertEqual(try file.counter([1]).value, 0)
+        let again = try CounterFile(path: path, boot: boot)
+        XCTAssertEqual(again.epoch, file.epoch)
+        XCTAssertEqual(try again.counter([1]).value, 0)
+        XCTAssertNotEqual(try CounterFile(path: path, isNew: true, boot: boot).epoch, again.epoch)
+    }
+
+    func testAnyFileIsTaken() throws {
+        var random = SystemRandomNumberGenerator()
+        let file = try CounterFile(path: path, boot: boot)
+        for number in 0..<20 { try file.set(try file.counter([UInt8](repeating: 1, count: number + 1)).slot, to: 3) }
+        let sound = try Data(contentsOf: URL(fileURLWithPath: path))
+        for round in 0..<90 {
+            var bytes = Array(sound)
+            switch round % 3 {
+            case 0: bytes = Array(bytes.prefix(Int.random(in: 0..<bytes.count, using: &random)))
+            case 1: for _ in 0..<20 { bytes[Int.random(in: 0..<bytes.count, using: &random)] = .random(in: 0...255) }
+            default: bytes = (0..<200).map { _ in .random(in: 0...255) }
+            }
+            try Data(bytes).write(to: URL(fileURLWithPath: path))
+            let opened = try CounterFile(path: path, boot: boot)
+            let counter = try opened.counter([1])
+            try opened.set(counter.slot, to: 44)
+            XCTAssertEqual(try CounterFile(path: path, boot: boot).counter([1]).value, 44, "round \(round)")
+        }
+        XCTAssertThrowsError(try CounterFile(path: directory, boot: boot)) {
+            XCTAssertTrue("\($0)".contains(directory), "\($0)")
+        }
+        // Full from the first byte on.
+        XCTAssertThrowsError(try CounterFile(path: "/dev/full", boot: boot))
+    }
+
+    func testALockIsHeldOnceAndNamesItsHolder() throws {
+        var lock: FileLock? = try FileLock(path: path)
+        XCTAssertNotNil(lock)
+        XCTAssertThrowsError(try FileLock(path: path)) {
+            XCTAssertEqual(($0 as? StoreError)?.code, .busy)
+            XCTAssertTrue("\($0)".contains("(\(getpid()))"), "\($0)")
+        }
+        lock = nil
+        XCTAssertNoThrow(try FileLock(path: path))
+        XCTAssertThrowsError(try FileLock(path: directory + "/no/lock")) {
+            XCTAssertEqual(($0 as? StoreError)?.code, .cannotOpen)
+        }
+    }
+}

@@ -98,6 +98,15 @@ let package = Package(
                 "EventLoop", "DBus", "MQTT", "JSON", "YAML", "Sandbox", "BlueZSimulator", "CoreBluetooth",
                 "DeviceDiscovery",
             ]),
+        // What runs for minutes: the fault matrix and the soak
+        .target(
+            name: "EnduranceKit", dependencies: ["TestKit", "EventLoop", "JSON", "MQTT", "Sandbox"],
+            path: "Endurance/Harness", swiftSettings: settings),
+        .executableTarget(
+            name: "endurance", dependencies: ["EnduranceKit", "EventLoop"], path: "Endurance/Program",
+            swiftSettings: settings),
+        tests("Endurance", ["EnduranceKit"]),
+
         tests("EventLoop", ["EventLoop"]),
         tests("DBus", ["DBus", "EventLoop", "Sandbox"]),
         tests("MQTT", ["MQTT", "EventLoop", "Sandbox"]),

@@ -35,6 +35,9 @@ final class PeerCharacteristic {
     /// Notifications that went out on the air.
     var notifications = 0
     private(set) var nextSequence: UInt32 = 0
+    /// The numbered values that went out on the air, the newest so many of them.
+    private(set) var sentValues: [(number: UInt32, time: MonotonicTime)] = []
+    private static let mostSentValues = 100_000
     var timer: LoopTimer?
 
     fileprivate init(_ spec: Fleet.Characteristic, service: BluetoothUUID, handle: UInt16) {
@@ -54,6 +57,11 @@ final class PeerCharacteristic {
         var bytes = (0..<4).map { UInt8(truncatingIfNeeded: number >> (8 * UInt32($0))) }
         bytes += [UInt8](repeating: 0, count: max(0, size - 4))
         return bytes
+    }
+
+    func noteSent(_ number: UInt32, at time: MonotonicTime) {
+        if sentValues.count >= Self.mostSentValues { sentValues.removeFirst(Self.mostSentValues / 10) }
+        sentValues.append((number, time))
     }
 
     func stopSending() {

@@ -38,6 +38,7 @@ final class Control {
         case "connected": return .array(air.peripherals.filter { $0.link != nil }.map { .string($0.spec.id) })
         case "sent": return sent()
         case "log": return log(try peripheral(request))
+        case "values": return try values(request)
         case "notify": return try await send(request, isIndication: false)
         case "indicate": return try await send(request, isIndication: true)
         case "daemon_start": try await simulator.startDaemon()
@@ -135,9 +136,23 @@ final class Control {
         .array(
             peripheral.log.map { event in
                 let time = Double(event.time.milliseconds) / 1000
-                return .object([("time", .double(time)), ("event", .string(event.name))] + event.details)
+                return .object(
+                    [("time", .double(time)), ("at", Self.milliseconds(event.at)), ("event", .string(event.name))]
+                        + event.details)
             })
     }
+
+    /// The numbered values that a characteristic has sent: number, and the monotonic clock's milliseconds.
+    private func values(_ request: ControlRequest) throws(ControlFault) -> JSONValue {
+        let characteristic = try characteristic(request)
+        let since = try request.integer("since", in: 0...Int(UInt32.max), default: 0)
+        return .array(
+            characteristic.sentValues.filter { $0.number >= since }.map {
+                .array([.int(Int64($0.number)), Self.milliseconds($0.time)])
+            })
+    }
+
+    private static func milliseconds(_ time: MonotonicTime) -> JSONValue { .double(Double(time.nanoseconds) / 1e6) }
 
     private func change(_ request: ControlRequest) throws(ControlFault) {
         let peripheral = try peripheral(request)
@@ -208,7 +223,11 @@ final class Control {
             guard characteristic.configuration & (isIndication ? 2 : 1) != 0 else {
                 throw ControlFault("nobody has subscribed to \(characteristic.name)")
             }
-            peripheral.send(given ?? characteristic.counted(size), of: characteristic)
+            if let given {
+                peripheral.send(given, of: characteristic)
+            } else {
+                peripheral.sendCounted(characteristic, size: size)
+            }
             if number + 1 < count || isIndication { try await pace(number, gap, isIndication: isIndication) }
         }
         let isCounted = given == nil

@@ -8,6 +8,8 @@ final class Peripheral {
     /// What the device itself saw.
     struct Event {
         let time: WallTime
+        /// For those who measure, across a jump of the wall clock.
+        let at: MonotonicTime
         let name: String
         let details: [(String, JSONValue)]
     }
@@ -120,7 +122,7 @@ final class Peripheral {
 
     func record(_ event: String, _ details: (String, JSONValue)...) {
         if log.count >= Self.longestLog { log.removeFirst(Self.longestLog / 10) }
-        log.append(Event(time: clock.wallNow, name: event, details: details))
+        log.append(Event(time: clock.wallNow, at: clock.now, name: event, details: details))
     }
 
     // MARK: Requests of the peer
@@ -172,14 +174,21 @@ final class Peripheral {
         let pause = Duration.milliseconds(Int64(characteristic.spec.notifyEvery))
         characteristic.timer = clock.schedule(after: pause) { [weak self, weak characteristic] in
             guard let self, let characteristic, link != nil else { return }
-            send(characteristic.counted(4), of: characteristic)
+            sendCounted(characteristic, size: 4)
             sendEvery(characteristic)
         }
     }
 
+    /// Sends the next numbered value, of `size` bytes.
+    func sendCounted(_ characteristic: PeerCharacteristic, size: Int) {
+        let number = characteristic.nextSequence
+        send(characteristic.counted(size), of: characteristic, number: number)
+    }
+
     /// Sends a notification, or an indication where that was asked for, cut to the MTU.
-    func send(_ value: [UInt8], of characteristic: PeerCharacteristic) {
+    func send(_ value: [UInt8], of characteristic: PeerCharacteristic, number: UInt32? = nil) {
         guard let link, characteristic.configuration != 0 else { return }
+        if let number { characteristic.noteSent(number, at: clock.now) }
         if characteristic.configuration & 1 != 0 {
             characteristic.notifications += 1
         } else {

@@ -14,10 +14,15 @@ public final class PrivateBroker {
     /// Where files that the configuration names can be put.
     public let directory: TemporaryDirectory
 
-    private let options: Options
+    /// Changes hold from the next start of the broker on.
+    public var options: Options
 
     /// What differs from a broker that lets everyone in and keeps nothing.
     public struct Options: Sendable {
+        /// Whether what was retained and what waits outlives a stop; after a kill it is what it was at the start.
+        public var isPersistent = false
+        /// What is logged, by mosquitto's `log_type`.
+        public var logs = ["all"]
         /// Lines that replace the plain listener and `allow_anonymous true`; `{port}` and `{directory}` are filled in.
         public var listener = ["listener {port} 127.0.0.1", "allow_anonymous true"]
         /// More lines, after the listener's.
@@ -56,7 +61,11 @@ public final class PrivateBroker {
         if let process, process.isRunning { return }
         // Under root mosquitto would become another user, who cannot read the directory.
         let user = getuid() == 0 ? ["user root"] : []
-        let fixed = ["persistence false", "log_dest stderr", "log_type all", "connection_messages true"]
+        let storage =
+            options.isPersistent
+            ? ["persistence true", "persistence_location {directory}/", "autosave_interval 0"] : ["persistence false"]
+        let fixed =
+            storage + ["log_dest stderr", "connection_messages true"] + options.logs.map { "log_type \($0)" }
         let text = (user + fixed + options.listener + options.lines)
             .map { Self.fill(Self.fill($0, "{port}", String(port)), "{directory}", directory.path) }
             .joined(separator: "\n")

@@ -12,10 +12,17 @@ from . import fleet
 from .advertisement import NON_CONNECTABLE
 from .controller import AdapterController
 from .peripheral import Peripheral, random_address
+from .transport import Vhci
 
 FLOOD_COMPANY = 0xFFFF
 FLOOD_PREFIX = 0xE0 << 40  # the flood's addresses are E0:00:…
 FLOOD_BURST = 16  # the most at one go after a pause: a kernel socket has room for a few hundred
+
+
+def _number(shown: str) -> int:
+    if not shown.startswith("hci") or not shown[3:].isdecimal() or int(shown[3:]) > 15:
+        raise ValueError(f"{shown!r} is not a name such as hci1")
+    return int(shown[3:])
 
 
 class Air:
@@ -31,13 +38,32 @@ class Air:
         self._flood: asyncio.Task[None] | None = None
         self.peripherals = {spec.id: Peripheral(spec, plan.seed, self) for spec in plan.devices}
 
-    async def plug(self, name: str) -> None:
-        """Gives the kernel the controller of an adapter of the fleet."""
+    async def plug(self, name: str, shown: str | None = None) -> None:
+        """Gives the kernel the controller of an adapter of the fleet.
+
+        The kernel takes the lowest free number: for another one, `shown`, what is below it is taken up meanwhile.
+        """
         spec = self.adapter_spec(name)
         if name in self.adapters:
             raise ValueError(f"adapter {name} is plugged already")
-        self.adapters[name] = AdapterController(name, spec.address, self._duplicates)
-        await asyncio.wait_for(asyncio.shield(self.adapters[name].vhci.index), 10)
+        wanted = _number(shown) if shown is not None else 0
+        fillers: list[Vhci] = []
+        try:
+            while wanted:
+                filler = Vhci(kind=Vhci.CREATE_RAW)
+                fillers.append(filler)
+                taken = await asyncio.wait_for(asyncio.shield(filler.index), 10)
+                if taken >= wanted:
+                    if taken == wanted:
+                        fillers.pop().close()
+                    break
+            self.adapters[name] = AdapterController(name, spec.address, self._duplicates)
+            index = await asyncio.wait_for(asyncio.shield(self.adapters[name].vhci.index), 10)
+        finally:
+            for filler in fillers:
+                filler.close()
+        if shown is not None and index != wanted:
+            raise ValueError(f"{shown} is taken: the adapter is hci{index}")
 
     def unplug(self, name: str) -> None:
         """Takes an adapter's controller away."""

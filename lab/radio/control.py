@@ -191,6 +191,12 @@ class Control:
 
     # Values
 
+    async def do_values(self, request: Request) -> Any:
+        """The numbered values that a characteristic has sent: number, and the monotonic clock's milliseconds."""
+        value = self._value(await self._peripheral(request).served(), request)
+        since = int(request.number("since", 0, 0, 0xFFFF_FFFF))
+        return [[number, at] for number, at in value.sent if number >= since]
+
     async def do_notify(self, request: Request) -> Any:
         """Sends notifications; answers when all are sent."""
         return await self._send(request, indicate=False)
@@ -212,9 +218,10 @@ class Control:
             connection = peripheral.host_connection()
             if connection is None:
                 raise BadRequest(f"{peripheral.spec.id} is not connected; {number} of {count} were sent")
+            counted = value.next_sequence if given is None else None
             data = value.counted(size) if given is None else given
             if not indicate:
-                server.notify(connection, value, data)
+                server.notify(connection, value, data, counted)
                 await _pace(number, gap)
             elif server.cccd(connection, value) & 2:
                 await server.indicate_subscriber(connection, value.attribute, data)
@@ -298,7 +305,7 @@ class Control:
 
     async def do_adapter_add(self, request: Request) -> Any:
         """Plugs it in again."""
-        await self._air.plug(self._adapter_name(request))
+        await self._air.plug(self._adapter_name(request), request.take("name", str, None))
         return True
 
     async def do_daemon_kill(self, _: Request) -> Any:

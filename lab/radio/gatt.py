@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
 import struct
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,7 @@ class Value:
         self.att_error = spec.att_error
         self.next_sequence = 0
         self.notifications = 0
+        self.sent: collections.deque[tuple[int, float]] = collections.deque(maxlen=100_000)
         self._record = record
         self._timer: asyncio.TimerHandle | None = None
         self.attribute = self._attribute()
@@ -131,7 +134,8 @@ class Value:
     def _due(self, server: Server, connection: Connection) -> None:
         self._every(server, connection)
         if server.cccd(connection, self) & 1:
-            server.notify(connection, self, self.counted(4))
+            number = self.next_sequence
+            server.notify(connection, self, self.counted(4), number)
         else:
             self._record("indicate", characteristic=self.name)
             background(server.indicate_subscriber(connection, self.attribute, self.counted(4)))
@@ -290,11 +294,13 @@ class Server(gatt_server.Server):
         written = self.subscribers.get(connection, {}).get(value.attribute.handle)
         return written[0] if written else 0
 
-    def notify(self, connection: Any, value: Value, data: bytes) -> None:
-        """Sends one notification, cut to the MTU. Throws NotSubscribed."""
+    def notify(self, connection: Any, value: Value, data: bytes, number: int | None = None) -> None:
+        """Sends one notification, cut to the MTU; `number` is that in the value. Throws NotSubscribed."""
         if not self.cccd(connection, value) & 1:
             raise NotSubscribed(f"nobody has subscribed to {value.name}")
         room = connection.att_mtu - 3
         header = struct.pack("<BH", att.Opcode.ATT_HANDLE_VALUE_NOTIFICATION, value.attribute.handle)
         self.device.send_l2cap_pdu(connection.handle, att.ATT_CID, header + data[:room])
         value.notifications += 1
+        if number is not None:
+            value.sent.append((number, round(time.monotonic() * 1000, 3)))

@@ -221,7 +221,8 @@ class Peripheral:
 
     def record(self, event: str, **details: Any) -> None:
         """Adds to the log of what this device saw."""
-        self.log.append({"time": round(time.time(), 6), "event": event, **details})
+        at = round(time.monotonic() * 1000, 3)  # for those who measure, across a jump of the wall clock
+        self.log.append({"time": round(time.time(), 6), "at": at, "event": event, **details})
         log.info("%s: %s %s", self.spec.id, event, details or "")
 
     def host_connection(self) -> Connection | None:

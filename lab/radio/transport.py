@@ -9,7 +9,6 @@ from typing import Any
 
 log = logging.getLogger("vhci")
 
-CREATE_PRIMARY = b"\xff\x00"  # vendor packet: make a controller of the primary type
 CREATED = 0xFF  # its answer: ff, type, index (16 bits, little endian)
 
 
@@ -19,13 +18,16 @@ class Vhci:
     Bumble has a transport of its own for this; it goes through asyncio pipes, at several times the cost per packet.
     """
 
-    def __init__(self, path: str = "/dev/vhci") -> None:
+    # Vendor packets: make a controller of the primary type; the same, raw, so that only its number is taken
+    CREATE_PRIMARY, CREATE_RAW = b"\xff\x00", b"\xff\x80"
+
+    def __init__(self, path: str = "/dev/vhci", kind: bytes = CREATE_PRIMARY) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._sink: Any = None
         self._loop = asyncio.get_running_loop()
         self.index: asyncio.Future[int] = self._loop.create_future()
         self._loop.add_reader(self._descriptor, self._readable)
-        os.write(self._descriptor, CREATE_PRIMARY)
+        os.write(self._descriptor, kind)
 
     def _readable(self) -> None:
         try:

@@ -213,7 +213,7 @@ extension BlueZClient {
         let answered: Completion<DBusMessage> = { result in
             completion(
                 result.flatMap { reply in
-                    var reader = reply.reader()
+                    let reader = reply.reader()
                     if let descriptor = reader.takeDescriptor() {
                         return .success(WriteSocket(descriptor: descriptor, mtu: Int(reader.uint16() ?? 23)))
                     }

@@ -74,12 +74,6 @@ public final class ScanSession {
         endsAt = request.timeout.map { WallTime(milliseconds: now.milliseconds + $0.clampedMilliseconds) }
     }
 
-    /// Whether the device suits the conditions on what it says of itself; false where BlueZ does not show it now.
-    public func admits(_ device: Device) -> Bool {
-        guard let remote = device.remote else { return false }
-        return filter.admits(name: remote.name, services: remote.services, solicited: remote.solicited)
-    }
-
     /// Ends the scan. Harmless once it has ended.
     public func stop() {
         central?.stopScan(self)

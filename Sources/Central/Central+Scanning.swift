@@ -194,3 +194,11 @@ extension Central {
         }
     }
 }
+
+extension ScanSession {
+    /// Whether the device suits the conditions on what it says of itself; false where BlueZ does not show it now.
+    public func admits(_ device: Device) -> Bool {
+        guard let remote = device.remote else { return false }
+        return filter.admits(name: remote.name, services: remote.services, solicited: remote.solicited)
+    }
+}

@@ -195,6 +195,7 @@ extension Central {
         subscription.finish(.failure(failure))
         guard !subscription.holders.isEmpty else { return }
         switch error.kind {
+        case .notPermitted where error.isAcquired: restart(subscription, characteristic, after: .seconds(1))
         case .notConnected, .busLost, .notSupported, .notPermitted, .doesNotExist: return
         default: restart(subscription, characteristic, after: .seconds(1 << min(subscription.failures, 6)))
         }

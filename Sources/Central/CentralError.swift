@@ -90,6 +90,8 @@ extension CentralError {
         case .notConnected: return (.notConnected, "the device is not connected")
         case .notReady: return (.adapterOff, "the adapter is not powered on")
         case .notSupported: return (.notSupported, "not supported")
+        case .notPermitted where error.isAcquired:
+            return (.busy, "another program has it for itself (AcquireNotify, AcquireWrite)")
         case .notPermitted where error.message == "Not paired":
             return (.notPermitted, "the device wants an encrypted link; pair it first")
         case .notPermitted: return (.notPermitted, "not permitted")

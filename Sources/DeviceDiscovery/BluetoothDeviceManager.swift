@@ -20,6 +20,8 @@ public final class BluetoothDeviceManager: NSObject, @unchecked Sendable {
 
     private struct State {
         weak var delegate: (any BluetoothDeviceManagerDelegate)?
+        var streams: [Int: AsyncStream<CBManagerState>.Continuation] = [:]
+        var lastStream = 0
     }
 
     private let variables = Locked(State())
@@ -54,7 +56,26 @@ public final class BluetoothDeviceManager: NSObject, @unchecked Sendable {
 
     public var state: CBManagerState { centralManager.state }
 
+    /// The state, beginning with that of now: `for await state in manager.states where state == .poweredOn { break }`
+    /// waits for Bluetooth.
+    public var states: AsyncStream<CBManagerState> {
+        let (stream, continuation) = AsyncStream.makeStream(of: CBManagerState.self)
+        let number = variables.withLock { variables in
+            variables.lastStream += 1
+            variables.streams[variables.lastStream] = continuation
+            return variables.lastStream
+        }
+        continuation.yield(state)
+        continuation.onTermination = { [weak self] _ in self?.variables.withLock { $0.streams[number] = nil } }
+        return stream
+    }
+
+    deinit {
+        for stream in variables.withLock({ $0.streams.values }) { stream.finish() }
+    }
+
     fileprivate func stateChanged() {
+        for stream in variables.withLock({ $0.streams.values }) { stream.yield(state) }
         if state != .poweredOn { discoverer.bluetoothWentOff() }
         connectionManager.stateChanged()
         delegate?.bluetoothDeviceManager(self, didUpdateState: state)

@@ -263,6 +263,27 @@ final class ConnectionContractTests: LibraryCase {
         }
     }
 
+    /// The newer form of the end, and the first release's form of the signal strength: of each pair the program has one.
+    @EventLoopActor
+    func testTheOtherForms() async throws {
+        try await inRadio { world, user in
+            let tree = try await user.connect(Self.strap)
+            let other = OtherForms(user.journal)
+            user.manager?.delegate = other
+            tree.peripheral.delegate = other
+            tree.peripheral.readRSSI()
+            try await user.journal.rest(of: "first release's rssi")
+            let before = CFAbsoluteTimeGetCurrent()
+            try await world.radio.send("disconnect", ["device": .string("strap")])
+            let told = try await user.journal.rest(of: "ended ")
+            let words = told.split(separator: " ")
+            XCTAssertEqual(words.last, "false")
+            let time = try XCTUnwrap(words.first.flatMap { Double($0) })
+            XCTAssertGreaterThan(time, before - 1)
+            XCTAssertLessThanOrEqual(time, CFAbsoluteTimeGetCurrent())
+        }
+    }
+
     @EventLoopActor
     func testWhatLinuxLacksFailsWithAnError() async throws {
         try await inRadio { _, user in
@@ -270,5 +291,22 @@ final class ConnectionContractTests: LibraryCase {
                 try user.peripheral(Self.strap), options: [CBConnectPeripheralOptionRequiresANCS: true])
             try await user.journal.rest(of: "fail error cb 13")
         }
+    }
+}
+
+private final class OtherForms: NSObject, CBCentralManagerDelegate, CBPeripheralDelegate, Sendable {
+    private let journal: Journal
+
+    init(_ journal: Journal) { self.journal = journal }
+
+    func centralManagerDidUpdateState(_ central: CBCentralManager) {}
+
+    func centralManager(
+        _ central: CBCentralManager, didDisconnectPeripheral peripheral: CBPeripheral, timestamp: CFAbsoluteTime,
+        isReconnecting: Bool, error: (any Error)?
+    ) { journal.add("ended \(timestamp) \(isReconnecting)") }
+
+    func peripheralDidUpdateRSSI(_ peripheral: CBPeripheral, error: (any Error)?) {
+        journal.add("first release's rssi")
     }
 }

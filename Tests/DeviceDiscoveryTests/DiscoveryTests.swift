@@ -119,7 +119,15 @@ final class DiscoveryTests: XCTestCase {
     }
 
     func testSequence() async throws {
-        let discoverer = try start().discoverer
+        let manager = BluetoothDeviceManager(
+            queue: DispatchQueue(label: "test"), busAddress: try XCTUnwrap(radio).address)
+        self.manager = manager
+        let discoverer = manager.discoverer
+        discoverer.delegate = recorder
+        XCTAssertThrowsError(try discoverer.events(timeout: 1000)) {
+            XCTAssertEqual($0 as? BluetoothDeviceDiscoveryError, .notStarted)
+        }
+        for await state in manager.states where state == .poweredOn { break }
         var lines: [String] = []
         for await event in try discoverer.events(named: "Tracker 3", timeout: 800) {
             switch event {

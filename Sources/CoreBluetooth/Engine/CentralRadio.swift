@@ -118,7 +118,8 @@ final class CentralRadio: Radio, CentralObserver {
     private func reportKnown(to scan: CentralScan, _ central: Central) {
         let now = MonotonicTime.now
         for device in central.devices where device.isPresent && device.rssi != nil {
-            guard let seen = device.lastSeen, now - seen < .seconds(10), scan.admits(device) else { continue }
+            guard let seen = device.lastSeen, now - seen < .seconds(10) else { continue }
+            guard scan.session?.admits(device) == true, scan.admits(device) else { continue }
             scan.report(device)
         }
     }

@@ -118,7 +118,7 @@ public final class Bridge {
     private func stopRadio(within limit: Duration) async {
         let done = Pending<Void>()
         let radio = radio
-        Task { @EventLoopActor in
+        EventLoop.task {
             await radio.stop()
             done.succeed(())
         }

@@ -33,7 +33,7 @@ enum ScanCommandLine {
                 fflush(nil)
             }
         }
-        Task { @EventLoopActor in
+        EventLoop.task {
             do throws(CommandError) {
                 try await scan.start()
             } catch {

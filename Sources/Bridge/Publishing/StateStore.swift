@@ -104,7 +104,7 @@ final class StateStore {
 
     private func write(_ batch: StoreBatch) {
         let file = file
-        Task { @EventLoopActor in
+        EventLoop.task {
             switch await Self.run({ try file.apply(batch) }) {
             case .success: self.succeeded(batch)
             case .failure(let error): self.failed(error, batch)
@@ -169,7 +169,7 @@ final class StateStore {
         let isFlushed = (try? await done.value(timeout: limit, clock: clock)) != nil && !isBroken
         let file = file
         let closed = Pending<Void>()
-        Task { @EventLoopActor in
+        EventLoop.task {
             _ = await Self.run {
                 last()
                 file.database.close()

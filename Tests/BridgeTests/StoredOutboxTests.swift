@@ -439,6 +439,63 @@ final class StoredOutboxTests: LoopTestCase {
         await again.state.outbox.close(within: .seconds(5))
     }
 
+    /// Whatever happens in whatever order: what was committed and not acknowledged is there after a crash, once and in
+    /// order, and what was acknowledged is not sent in this run again.
+    @EventLoopActor
+    func testAnyCourseOfEventsKeepsWhatItMust() async throws {
+        var random = SystemRandomNumberGenerator()
+        for round in 0..<12 {
+            var directory = try TemporaryDirectory(prefix: "blueferry-test")
+            var waiting: [Int] = []
+            var number = 0
+            for life in 0..<4 {
+                let rig = try await StoredRig(directory)
+                let outbox = try rig.outbox()
+                // Of those that a crash may bring back, each was sent before.
+                var acknowledged: Set<Int> = []
+                var safe = waiting
+                var last: UInt64?
+                for _ in 0..<Int.random(in: 5...60, using: &random) {
+                    switch Int.random(in: 0..<5, using: &random) {
+                    case 0, 1:
+                        for _ in 0..<Int.random(in: 1...300, using: &random) {
+                            outbox.enqueue(StoredRig.message("\(number)", size: 100))
+                            waiting.append(number)
+                            number += 1
+                        }
+                    case 2:
+                        for _ in 0..<Int.random(in: 1...400, using: &random) {
+                            guard let (id, message) = outbox.next(after: nil, in: .ordered) else { break }
+                            let text = try XCTUnwrap(Int(StoredRig.text(message)))
+                            XCTAssertEqual(text, waiting.first, "round \(round), life \(life)")
+                            XCTAssertGreaterThan(id, last ?? 0)
+                            last = id
+                            outbox.remove(id)
+                            acknowledged.insert(text)
+                            waiting.removeFirst()
+                        }
+                    case 3: rig.clock.advance(by: StateStore.tick)
+                    default:
+                        try await rig.commit()
+                        safe = waiting
+                    }
+                    if Bool.random(using: &random) { await rig.settle() }
+                }
+                let image = try rig.crashImage()
+                await outbox.close(within: .seconds(5))
+                let again = try await StoredRig(image)
+                let found = (await again.drain(again.state.outbox)).compactMap { Int($0) }
+                XCTAssertEqual(found, found.sorted(), "order")
+                XCTAssertEqual(Set(found).count, found.count, "once")
+                let missing = Set(safe).subtracting(acknowledged).subtracting(found)
+                XCTAssertEqual(missing, [], "round \(round), life \(life): committed and lost")
+                await again.state.outbox.close(within: .seconds(5))
+                // The next life goes on where an orderly end left this one.
+                directory = rig.directory
+            }
+        }
+    }
+
     @EventLoopActor
     func testThePaceOfWhatWasKept() async {
         var pace = Pace(perSecond: 1000, burst: 10)

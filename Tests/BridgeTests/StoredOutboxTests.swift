@@ -412,9 +412,13 @@ final class StoredOutboxTests: LoopTestCase {
         XCTAssertNil(made.outbox.problem)
         XCTAssertNotNil(made.journal)
         await made.outbox.close(within: .seconds(5))
+        for path in [directory.file("outbox.db"), directory.file("next/outbox.db"), directory.file("new/outbox.db")] {
+            XCTAssertNil(StoredState.obstacle(at: path), path)
+        }
         for path in [directory.file("a/b/outbox.db"), "/dev/null/outbox.db", "/proc/outbox.db"] {
             let state = await StoredState.open(path: path, limit: 10, sizeLimit: 1000)
             XCTAssertNil(state.journal)
+            if path != "/proc/outbox.db" { XCTAssertNotNil(StoredState.obstacle(at: path), path) }
             XCTAssertFalse(state.isHeldElsewhere)
             var warnings: [String] = []
             state.outbox.onWarning = { _, message in warnings.append(message) }

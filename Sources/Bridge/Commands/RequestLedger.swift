@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import EventLoop
 internal import JSON
 
@@ -112,6 +113,13 @@ final class RequestLedger {
         let routes = entry.routes
         entry.routes = []
         return routes
+    }
+
+    /// The request was refused for want of room and did nothing: it may come again.
+    func drop(_ key: RequestKey) {
+        guard let entry = entries[key] else { return }
+        order.removeAll { $0 === entry }
+        remove(entry)
     }
 
     private func expire(at now: MonotonicTime) {

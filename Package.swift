@@ -74,6 +74,8 @@ let package = Package(
         .executableTarget(
             name: "blueferry",
             dependencies: ["Bridge", "Configuration", "BlueZSimulator", "Sandbox", "Bluetooth", "EventLoop"],
+            // A link to config/fleet.yaml: the program carries the demo's fleet.
+            resources: [.embedInCode("Resources/fleet.yaml")],
             swiftSettings: settings),
 
         // Tests, from the inside out

@@ -50,7 +50,10 @@ enum SimulateCommand {
     /// A fleet file; without one, the fleet that the program carries.
     static func load(_ path: String?) throws -> Fleet {
         do {
-            guard let path else { return try FleetFile.parse(DemoFleet.text, file: "fleet.yaml") }
+            guard let path else {
+                let text = String(decoding: PackageResources.fleet_yaml, as: UTF8.self)
+                return try FleetFile.parse(text, file: "fleet.yaml")
+            }
             return try FleetFile.load(path)
         } catch {
             throw Ending(code: ExitCode.configuration, message: "\(error)")

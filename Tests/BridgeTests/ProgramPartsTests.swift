@@ -85,14 +85,4 @@ final class ProgramPartsTests: LoopTestCase {
         XCTAssertThrowsError(try Arguments(["--set", "a"], options: options).overrides())
         XCTAssertThrowsError(try Arguments(["--for", "0"], options: Command.demo.options).number("--for", in: 1...9))
     }
-
-    func testTheEmbeddedFleetIsTheFile() throws {
-        var path = String(describing: #filePath)
-        for _ in 0..<3 { path = String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]) }
-        let file = try XCTUnwrap(fopen(path + "/config/fleet.yaml", "re"))
-        defer { fclose(file) }
-        var bytes = [UInt8](repeating: 0, count: 1 << 20)
-        let count = fread(&bytes, 1, bytes.count, file)
-        XCTAssertEqual(DemoFleet.text + "\n", String(decoding: bytes.prefix(count), as: UTF8.self))
-    }
 }

@@ -139,3 +139,15 @@ let package = Package(
     ],
     swiftLanguageModes: [.v6]
 )
+
+// scripts/fuzz builds the fuzzers, with compiler options that nothing else is built with.
+if Context.environment["BLUEFERRY_FUZZ"] != nil {
+    package.targets.append(
+        .executableTarget(
+            name: "Fuzz",
+            dependencies: [
+                "EventLoop", "DBus", "BlueZ", "MQTT", "JSON", "Pattern", "Bluetooth", "Configuration", "Bridge",
+                "BlueZSimulator",
+            ],
+            path: "Fuzz", exclude: ["corpus"], swiftSettings: settings))
+}

@@ -69,6 +69,12 @@ final class FleetFileTests: XCTestCase {
             ),
             ("devices:\n  - { id: a, rotate: 1000, gatt: [{ uuid: 180f, id: x, includes: [x] }] }", "includes itself"),
             (
+                "devices:\n  - { id: a, rotate: 1000, gatt: ["
+                    + (0..<40).map { "{ uuid: 180f, id: s\($0), includes: [s\($0 + 1)] }" }.joined(separator: ", ")
+                    + ", { uuid: 180f, id: s40 }] }",
+                "32 levels deep"
+            ),
+            (
                 "devices:\n  - { id: a, rotate: 1000, gatt: [{ uuid: 180f, includes: [y] }] }",
                 "no service with the id 'y'"
             ),

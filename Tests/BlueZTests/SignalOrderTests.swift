@@ -87,14 +87,14 @@ final class SignalOrderTests: XCTestCase {
 
     @EventLoopActor
     private func check(_ mirror: Mirror, _ truth: Mirror, _ believer: Believer, _ seed: UInt64) -> Bool {
-        let (is_, shall) = (mirror.lines, truth.lines)
+        let (found, expected) = (mirror.lines, truth.lines)
         XCTAssertEqual(
-            Set(is_).symmetricDifference(shall).sorted(), [], "seed \(seed): the mirror differs from the objects")
-        XCTAssertEqual(is_.count, shall.count, "seed \(seed)")
+            Set(found).symmetricDifference(expected).sorted(), [], "seed \(seed): the mirror differs from the objects")
+        XCTAssertEqual(found.count, expected.count, "seed \(seed)")
         XCTAssertEqual(believer.faults, [], "seed \(seed)")
         let present = mirror.adapters.map { ObjectIdentifier($0) } + mirror.devices.map { ObjectIdentifier($0) }
         XCTAssertEqual(believer.present, Set(present), "seed \(seed): a listener believes something else")
-        return is_ == shall && believer.faults.isEmpty && believer.present == Set(present)
+        return found == expected && believer.faults.isEmpty && believer.present == Set(present)
     }
 }
 

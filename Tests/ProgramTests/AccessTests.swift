@@ -124,6 +124,53 @@ final class AccessTests: ProgramCase {
         XCTAssertTrue(allowed.text.contains("BlueZ runs on the D-Bus system bus"), allowed.text)
         XCTAssertTrue(allowed.text.contains("hears every advertisement by a monitor"), allowed.text)
     }
+
+    /// Runs a tool to its end and gathers both of its outputs.
+    @EventLoopActor
+    private func tool(_ program: String, _ arguments: [String]) async throws -> Outcome {
+        let lines = Lines()
+        let process = try ChildProcess(
+            program, arguments, output: .lines { lines.add($0) }, errors: .lines { lines.add($0) })
+        return Outcome(exit: try await process.waitForExit(within: .seconds(60)), text: lines.text)
+    }
+
+    @EventLoopActor
+    func testTheInstalledUnitIsOneThatSystemdTakes() async throws {
+        let directory = try TemporaryDirectory()
+        let root = directory.file("root")
+        let arguments = ["--root", root, "--binary", World.program]
+        let install = World.root + "/scripts/install"
+        for _ in 0..<2 {
+            let installed = try await tool(install, arguments)
+            XCTAssertEqual(installed.exit, .code(0), installed.text)
+        }
+        let secrets = try FileManager.default.attributesOfItem(atPath: root + "/etc/blueferry/blueferry.env")
+        XCTAssertEqual(secrets[.posixPermissions] as? Int, 0o600)
+        // The second time the owner's settings are left alone.
+        let settings = root + "/etc/blueferry/blueferry.yaml"
+        try "gateway: { id: mine }\n".write(toFile: settings, atomically: true, encoding: .utf8)
+        let again = try await tool(install, arguments)
+        XCTAssertTrue(again.text.contains("is there already"), again.text)
+        XCTAssertEqual(try String(contentsOfFile: settings, encoding: .utf8), "gateway: { id: mine }\n")
+        let dry = try await tool(install, ["--dry-run", "--binary", World.program])
+        XCTAssertEqual(dry.exit, .code(0), dry.text)
+        XCTAssertTrue(dry.text.contains("/etc/systemd/system/blueferry.service"), dry.text)
+
+        // systemd looks for the program where the unit says.
+        let unit = try String(contentsOfFile: root + "/etc/systemd/system/blueferry.service", encoding: .utf8)
+        XCTAssertTrue(unit.contains("ExecStart=/usr/local/bin/blueferry run"), unit)
+        let file = try directory.write(
+            unit.replacingOccurrences(of: "=/usr/local/bin/blueferry", with: "=" + World.program),
+            to: "blueferry.service")
+        let verified = try await tool("systemd-analyze", ["verify", "--man=no", file])
+        XCTAssertEqual(verified.exit, .code(0), verified.text)
+        XCTAssertFalse(verified.text.contains("blueferry.service"), verified.text)
+        // Of 100; docs/security.md says what it is.
+        let exposure = try await tool(
+            "systemd-analyze", ["security", "--no-pager", "--offline=true", "--threshold=25", file])
+        XCTAssertEqual(exposure.exit, .code(0), exposure.text)
+        directory.remove()
+    }
 }
 
 extension MQTTProbe {

@@ -5,6 +5,8 @@ BUILD_PACKAGES=(
   pkg-config git libdbus-1-dev libmosquitto-dev libyaml-dev libjansson-dev libsqlite3-dev libpcre2-dev libssl-dev
 )
 SERVER_PACKAGES=(dbus mosquitto mosquitto-clients)
+# What only tests need: systemd-analyze reads the unit in Packaging/.
+TEST_PACKAGES=(python3 systemd)
 # The Swift runtime links against it, but Debian's swiftlang does not depend on it.
 [ "$(. /etc/os-release && echo "${VERSION_ID:-}")" != 13 ] || BUILD_PACKAGES+=(libstdc++-14-dev)
 

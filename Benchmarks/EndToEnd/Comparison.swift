@@ -39,8 +39,10 @@ final class Comparison {
             var outcome = try await rig.start(who)
             for phase in scenario.phases(isQuick: options.isQuick) {
                 outcome.phases[phase.name] = try await rig.measure(phase)
+                let peak = rig.contender.map { ProcessFigures.peakMemory($0.pid) } ?? 0
+                if outcome.peakMemory == 0 { outcome.peakMemory = peak }
+                outcome.peakMemoryInFlood = peak
             }
-            if let contender = rig.contender { outcome.peakMemory = ProcessFigures.peakMemory(contender.pid) }
             if who == .blueferry, scenario == .advertisements(devices: 200) {
                 outcome.wakeUps = try await rig.idle(for: options.isQuick ? 10 : 20)
             }

@@ -9,7 +9,7 @@ enum Budget {
         switch self {
         case .ratioAtMost(let limit): "≤ \(rounded(limit, 2)) ×"
         case .ratioAtLeast(let limit): "≥ \(rounded(limit, 2)) ×"
-        case .atMost(let limit): "≤ \(rounded(limit, limit < 10 ? 1 : 0))"
+        case .atMost(let limit): "≤ \(rounded(limit, limit < 10 && limit != 1 ? 1 : 0))"
         case .none: ""
         }
     }
@@ -57,6 +57,7 @@ struct Report {
         self.outcomes = outcomes
         self.runs = runs
         for devices in [200, 10_000] { addAdvertisements(.advertisements(devices: devices), devices) }
+        addGrowthWithDevices()
         addNotifications(.sockets, "sockets")
         addNotifications(.signals, "signals")
         addReads()
@@ -92,6 +93,19 @@ struct Report {
         add("its rate", "/s", scenario, "flood", .none, places: 0, \.rate)
     }
 
+    private mutating func addGrowthWithDevices() {
+        for (phase, text) in [("paced", "1,000/s"), ("flood", "flood")] {
+            let figure = { (outcome: Outcome) in outcome.phases[phase]?.processor }
+            guard let few = median(.advertisements(devices: 200), .blueferry, figure), few > 0,
+                let many = median(.advertisements(devices: 10_000), .blueferry, figure)
+            else { continue }
+            rows.append(
+                Row(
+                    name: "10,000 devices against 200, \(text)", unit: "×", floor: nil, ours: many / few,
+                    budget: .atMost(1.1), places: 2))
+        }
+    }
+
     private mutating func addNotifications(_ scenario: Scenario, _ text: String) {
         add("notification by \(text), QoS 1, 1,000/s", "µs", scenario, "paced", .ratioAtMost(1.25), \.processor)
         add("notification by \(text), QoS 1, flood", "µs", scenario, "flood", .ratioAtMost(2), \.processor)
@@ -118,6 +132,11 @@ struct Report {
             let floor = median(scenario, .floor, megabytes)
             rows.append(
                 Row(name: "peak memory, \(text)", unit: "MB", floor: floor, ours: ours, budget: .atMost(memory)))
+        }
+        if let ours = median(large, .blueferry, { Double($0.peakMemoryInFlood) / 1024 }) {
+            let floor = median(large, .floor) { Double($0.peakMemoryInFlood) / 1024 }
+            rows.append(
+                Row(name: "the same, after a flood", unit: "MB", floor: floor, ours: ours, budget: .none))
         }
         if let few = median(small, .blueferry, megabytes), let many = median(large, .blueferry, megabytes) {
             let each = (many - few) * 1024 / 9800

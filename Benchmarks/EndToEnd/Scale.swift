@@ -117,13 +117,14 @@ final class Scale {
         let start = MonotonicTime.now
         let step = max(1, options.seconds / 30)
         var emitted = 0.0
+        var sampled = start
         var busy = (ProcessFigures.processorTime(bridge.pid), ProcessFigures.processorTime(simulator.pid))
         for number in 1...max(1, options.seconds / step) {
             let from = latencies.count
-            let begun = MonotonicTime.now
             while .now - start < .seconds(number * step) { try await command(probe) }
-            let elapsed = Double((MonotonicTime.now - begun).clampedNanoseconds) / 1e9
             let sent = try await radio.send("sent").number("advertisements")
+            let elapsed = Double((MonotonicTime.now - sampled).clampedNanoseconds) / 1e9
+            sampled = .now
             let now = (ProcessFigures.processorTime(bridge.pid), ProcessFigures.processorTime(simulator.pid))
             let memory = ProcessFigures.memory(bridge.pid)
             samples.append(Sample(time: Double(number * step), memory: memory))
@@ -195,7 +196,8 @@ final class Scale {
             """)
         let checks: [(String, Bool)] = [
             ("at least 95 % of the rate was emitted", rate >= 0.95 * Double(options.rate)),
-            ("no growth after the first fifth (0.5 MB)", growth <= 0.5),
+            // Addresses come and go for half a minute each, so that a short run only shows the beginning.
+            ("no growth after the first fifth (0.5 MB; told from 200 s on)", growth <= 0.5 || options.seconds < 200),
             ("commands within 10 ms (p99)", slowest <= 10 && failures == 0),
             ("every publish arrived", came == counts.number("advertisements_published")),
         ]

@@ -89,8 +89,9 @@ struct Outcome {
     var start: Double?
     /// From the last link to the last notifying characteristic, in ms.
     var subscribing: Double?
-    /// In KiB.
+    /// In KiB, until the paced phase had ended, and until all had.
     var peakMemory = 0
+    var peakMemoryInFlood = 0
     /// Wake-ups per second while nothing comes.
     var wakeUps: Double?
 }

@@ -47,7 +47,8 @@ static double hum_rate;
 static uint64_t hum_next;
 
 static void path_of(char *to, int device, const char *rest) {
-    sprintf(to, ADAPTER_PATH "/dev_C0_FE_00_%02X_%02X_%02X%s", device >> 16 & 255, device >> 8 & 255, device & 255, rest);
+    sprintf(to, ADAPTER_PATH "/dev_C0_FE_00_%02X_%02X_%02X%s", device >> 16 & 255, device >> 8 & 255, device & 255,
+            rest);
 }
 
 /* The device of a path, or -1. `rest` is what follows. */
@@ -104,7 +105,8 @@ static void put_texts(Iter *dictionary, const char *name, const char **texts) {
 }
 
 /* A dictionary with one entry whose value is bytes: ManufacturerData and ServiceData. */
-static void put_data(Iter *dictionary, const char *name, int key_type, const void *key, const uint8_t *bytes, int count) {
+static void put_data(Iter *dictionary, const char *name, int key_type, const void *key, const uint8_t *bytes,
+                     int count) {
     Iter entry, variant, inner, pair, value;
     const char *signature = key_type == DBUS_TYPE_UINT16 ? "a{qv}" : "a{sv}";
     open_property(dictionary, &entry, &variant, name, signature);
@@ -202,7 +204,8 @@ static void fill_adapter(Iter *to, int device) {
     put_adapter(to);
 }
 
-static void append_managed(Iter *array, const char *path, const char *interface, void (*fill)(Iter *, int), int device) {
+static void append_managed(Iter *array, const char *path, const char *interface, void (*fill)(Iter *, int),
+                           int device) {
     Iter entry;
     dbus_message_iter_open_container(array, DBUS_TYPE_DICT_ENTRY, NULL, &entry);
     append_object(&entry, path, interface, fill, device);
@@ -441,7 +444,8 @@ static void send_advertisements(int count) {
     for (int i = 0; i < count; i++) {
         uint32_t number = (uint32_t)job.sent++;
         int device = (int)(number % (uint32_t)device_count);
-        parts[i] = stamped(&devices[device].advertisement, (Stamp){now(), number, (uint16_t)job.phase, (uint16_t)device});
+        Stamp stamp = {now(), number, (uint16_t)job.phase, (uint16_t)device};
+        parts[i] = stamped(&devices[device].advertisement, stamp);
     }
     write_all(parts, count);
 }
@@ -468,8 +472,8 @@ static void send_notification(void) {
 static void finish_job(void) {
     double seconds = (double)(now() - job.start) / SECOND;
     job.active = false;
-    report("{\"event\":\"done\",\"sent\":%llu,\"seconds\":%.6f,\"late_us\":%.1f}", (unsigned long long)job.sent, seconds,
-           job.sent ? (double)job.late / (double)job.sent / 1000 : 0);
+    report("{\"event\":\"done\",\"sent\":%llu,\"seconds\":%.6f,\"late_us\":%.1f}", (unsigned long long)job.sent,
+           seconds, job.sent ? (double)job.late / (double)job.sent / 1000 : 0);
 }
 
 /* Sends what is due. Gives back when the next is, or now where there is more to do. */

@@ -187,8 +187,8 @@ static void was_asked(struct mosquitto *client, void *data, const struct mosquit
     Request *request = calloc(1, sizeof *request);
     memcpy(request->id, id + 6, 9);
     memcpy(request->device, d, 12);
-    snprintf(path, sizeof path, "/org/bluez/hci0/dev_%.2s_%.2s_%.2s_%.2s_%.2s_%.2s/service0010/char0011", d, d + 2, d + 4,
-             d + 6, d + 8, d + 10);
+    snprintf(path, sizeof path, "/org/bluez/hci0/dev_%.2s_%.2s_%.2s_%.2s_%.2s_%.2s/service0010/char0011", d, d + 2,
+             d + 4, d + 6, d + 8, d + 10);
     DBusMessage *call = new_call(path, "org.bluez.GattCharacteristic1", "ReadValue", true);
     DBusPendingCall *pending = NULL;
     dbus_connection_send_with_reply(bus, call, &pending, 20000);
@@ -240,10 +240,39 @@ static void start(const char *workload, char **addresses, int count, Socket *soc
     if (!strcmp(workload, "reads")) mosquitto_subscribe(broker, NULL, "floor/read/+", 0);
 }
 
-static void serve_bus(bool isReadable) {
-    if (isReadable && !dbus_connection_read_write(bus, 0)) exit(0);
+/* libdbus has a watch for reading and one for writing on its one descriptor. */
+static DBusWatch *watches[4];
+
+static dbus_bool_t add_watch(DBusWatch *watch, void *data) {
+    (void)data;
+    for (int i = 0; i < 4; i++)
+        if (!watches[i]) return watches[i] = watch, true;
+    return false;
+}
+
+static void remove_watch(DBusWatch *watch, void *data) {
+    (void)data;
+    for (int i = 0; i < 4; i++)
+        if (watches[i] == watch) watches[i] = NULL;
+}
+
+/* What to wait for. DBUS_WATCH_READABLE and _WRITABLE are the first two bits. */
+static short bus_events(void) {
+    unsigned flags = 0;
+    for (int i = 0; i < 4; i++)
+        if (watches[i] && dbus_watch_get_enabled(watches[i])) flags |= dbus_watch_get_flags(watches[i]);
+    return (short)((flags & DBUS_WATCH_READABLE ? POLLIN : 0) | (flags & DBUS_WATCH_WRITABLE ? POLLOUT : 0));
+}
+
+static void serve_bus(short events) {
+    unsigned flags = events & POLLOUT ? DBUS_WATCH_WRITABLE : 0;
+    if (events & (POLLIN | POLLHUP)) flags |= DBUS_WATCH_READABLE;
+    for (int i = 0; flags && i < 4; i++) {
+        unsigned part = watches[i] && dbus_watch_get_enabled(watches[i]) ? dbus_watch_get_flags(watches[i]) & flags : 0;
+        if (part) dbus_watch_handle(watches[i], part);
+    }
     while (dbus_connection_dispatch(bus) == DBUS_DISPATCH_DATA_REMAINS) {}
-    if (dbus_connection_has_messages_to_send(bus)) dbus_connection_flush(bus);
+    if (!dbus_connection_get_is_connected(bus)) exit(0);
 }
 
 int main(int argc, char **argv) {
@@ -262,11 +291,14 @@ int main(int argc, char **argv) {
     dbus_connection_add_filter(bus, filter, NULL, NULL);
     start(argv[2], argv + 4, count, sockets);
     dbus_connection_get_unix_fd(bus, &descriptor);
-    serve_bus(true);
+    dbus_connection_set_watch_functions(bus, add_watch, remove_watch, NULL, NULL, NULL);
+    serve_bus(POLLIN);
     for (uint64_t upkeep = now();;) {
-        struct pollfd requests[MOST + 2] = {{.fd = descriptor, .events = POLLIN}, {.fd = mosquitto_socket(broker)}};
-        requests[1].events = (short)(POLLIN | (mosquitto_want_write(broker) ? POLLOUT : 0));
-        for (int i = 0; i < count; i++) requests[i + 2] = (struct pollfd){.fd = sockets[i].descriptor, .events = POLLIN};
+        struct pollfd requests[MOST + 2] = {{.fd = descriptor, .events = bus_events()}};
+        short events = (short)(POLLIN | (mosquitto_want_write(broker) ? POLLOUT : 0));
+        requests[1] = (struct pollfd){.fd = mosquitto_socket(broker), .events = events};
+        for (int i = 0; i < count; i++)
+            requests[i + 2] = (struct pollfd){.fd = sockets[i].descriptor, .events = POLLIN};
         poll(requests, (nfds_t)count + 2, 1000);
         if (requests[1].revents & POLLIN && mosquitto_loop_read(broker, 1)) return 0;
         if (requests[1].revents & POLLOUT) mosquitto_loop_write(broker, 1);

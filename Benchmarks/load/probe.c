@@ -1,5 +1,5 @@
-/* The probe: subscribes, counts what comes by its stamps and takes its latencies; and sends read commands. It speaks MQTT
- * itself, with one read for many messages, since it shares the machine with what is measured.
+/* The probe: subscribes, counts what comes by its stamps and takes its latencies; and sends read commands. It speaks
+ * MQTT itself, with one read for many messages, since it shares the machine with what is measured.
  *
  *     probe PORT FILTER [COMMAND-TOPIC COMMAND-PAYLOAD ADDRESS...]
  *

@@ -6,31 +6,46 @@ STRICT=(-Xswiftc -warnings-as-errors)
 
 # ---- from end to end
 
-# Builds everything and runs the programs of the bench with these arguments.
-end_to_end() {
+PROGRAMS=.build/bench
+
+build_bench() {
   install_packages gcc libc6-dev
-  local programs=.build/bench program runner commit
-  mkdir -p $programs
+  local program
+  mkdir -p $PROGRAMS
   for program in bluez floor probe; do
     # shellcheck disable=SC2046
-    gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $programs/$program Benchmarks/load/$program.c \
+    gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $PROGRAMS/$program Benchmarks/load/$program.c \
       $(pkg-config --cflags --libs dbus-1 libmosquitto)
   done
   if [ -z "${BLUEFERRY_BINARY:-}" ]; then BLUEFERRY_BINARY=$(build_release "${STRICT[@]}"); fi
-  runner=$(build_product EndToEndBenchmarks "${STRICT[@]}")
-  commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
-  "$runner" --binary "$BLUEFERRY_BINARY" --programs $programs --commit "$commit" "$@"
+  RUNNER=$(build_product EndToEndBenchmarks "${STRICT[@]}")
 }
 
-# Puts the table between its marks in docs/performance.md. A budget that is not met does not stop it.
-write_table() {
-  local table
-  table=$(mktemp)
-  end_to_end --markdown "$@" >"$table" || say "a budget is not met"
-  [ -s "$table" ] || fail "there is no table"
-  cat "$table"
-  replace_between table "$table" docs/performance.md
-  rm -f "$table"
+end_to_end() {
+  local commit
+  commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+  "$RUNNER" --binary "$BLUEFERRY_BINARY" --programs $PROGRAMS --commit "$commit" "$@"
+}
+
+table() { end_to_end "$@"; }
+scale() { end_to_end --scale "$@"; }
+
+# Runs a mode and puts what it prints between its marks in docs/performance.md. A budget that is not met stops nothing.
+document() {
+  local mode=$1 text made
+  shift
+  text=$(mktemp) made=$(mktemp)
+  if [ "$mode" = table ]; then set -- --markdown "$@"; fi
+  "$mode" "$@" | tee "$text" || say "a budget is not met"
+  [ -s "$text" ] || fail "there is nothing to write"
+  if [ "$mode" = table ]; then
+    cat "$text" >"$made"
+  else
+    # Of minutes in a crowd the end: the samples before it are for who watches.
+    { echo '```'; if [ "$mode" = scale ]; then sed '1,/^$/d' "$text"; else cat "$text"; fi; echo '```'; } >"$made"
+  fi
+  replace_between "$mode" "$made" docs/performance.md
+  rm -f "$text" "$made"
 }
 
 # Replaces what stands between <!-- NAME --> and <!-- end of NAME --> by a file.
@@ -57,13 +72,13 @@ profile() {
   if [ "$(id -u)" -ne 0 ] && [ "$(cat /proc/sys/kernel/perf_event_paranoid)" -gt 1 ]; then
     say "Only root sees the kernel's share here: kernel.perf_event_paranoid is above 1."
   fi
-  local record=.build/bench/perf.data
+  local record=$PROGRAMS/perf.data
   end_to_end --profile --output $record "$@"
   printf '\nshares by what the time is spent in:\n'
   perf report -i $record --stdio --sort dso 2>/dev/null | awk '$1 ~ /%$/ { print "  " $1, $2 }'
   printf '\nthe first functions:\n'
   perf report -i $record --stdio --sort dso,symbol 2>/dev/null |
-    awk '$1 ~ /%$/ && ++count <= 30 { printf "  %7s  %-24s ", $1, $2; $1 = $2 = $3 = ""; print }' |
+    awk '$1 ~ /%$/ && ++count <= 30 { printf "  %7s  %-24s ", $1, $2; $1 = $2 = $3 = $NF = $(NF - 1) = ""; print }' |
     if command -v swift-demangle >/dev/null; then swift-demangle -simplified; else swift demangle --simplified; fi
 }
 

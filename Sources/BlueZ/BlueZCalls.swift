@@ -195,6 +195,7 @@ extension BlueZClient {
                 result.flatMap { reply in
                     var reader = reply.reader()
                     if let descriptor = reader.takeDescriptor() {
+                        reader.next()
                         return .success(WriteSocket(descriptor: descriptor, mtu: Int(reader.uint16() ?? 23)))
                     }
                     return .failure(

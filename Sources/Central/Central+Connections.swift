@@ -21,7 +21,10 @@ extension Central {
         let link = link(of: device)
         link.holders[holder] = policy
         if let adapter { link.selector = adapter }
-        if link.phase == .up { return device }
+        if link.phase == .up {
+            mark(device, link)
+            return device
+        }
         let pending = Pending<Void>()
         link.waiters.append(Link.Waiter(holder: holder, pending: pending))
         seek(device, link)

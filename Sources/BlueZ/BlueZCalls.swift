@@ -215,6 +215,7 @@ extension BlueZClient {
                 result.flatMap { reply in
                     let reader = reply.reader()
                     if let descriptor = reader.takeDescriptor() {
+                        reader.next()
                         return .success(WriteSocket(descriptor: descriptor, mtu: Int(reader.uint16() ?? 23)))
                     }
                     return .failure(

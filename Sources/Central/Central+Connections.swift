@@ -22,7 +22,10 @@ extension Central {
         link.holders[holder] = policy
         link.refusal = nil
         if let adapter { link.selector = adapter }
-        if link.phase == .up { return device }
+        if link.phase == .up {
+            mark(device, link)
+            return device
+        }
         let pending = Pending<Void>()
         link.waiters.append(Link.Waiter(holder: holder, pending: pending))
         seek(device, link)

@@ -220,6 +220,7 @@ extension Central {
     /// The radio link is up, by our call or found so.
     func linked(_ device: Device, _ link: Link, isOurs: Bool) {
         link.isOurs = isOurs
+        mark(device, link)
         link.generation += 1
         link.phase = .resolving
         device.adapter?.queue.remove(device.address)
@@ -324,6 +325,7 @@ extension Central {
         link.upSince = nil
         link.phase = .idle
         link.isOurs = false
+        link.marker = nil
         link.generation += 1
         link.timer?.cancel()
         device.adapter?.queue.remove(device.address)
@@ -361,10 +363,25 @@ extension Central {
             link.finishEndings()
             dropIfUnused(device)
         case .connecting, .resolving, .up:
+            link.marker = nil
             guard link.isOurs || link.phase == .connecting, let remote = device.remote else { return }
+            // Another program of this machine holds it too; it ends the link when it is the last.
+            if !LinkMarker.standing(prefix: markerPrefix(device)).isEmpty { return }
             disconnect(device, link, remote)
         case .disconnecting: break
         }
+    }
+
+    /// Shows other programs that this one holds the link. A link that one of them made is as good as made here.
+    func mark(_ device: Device, _ link: Link) {
+        guard link.isWanted, link.marker == nil else { return }
+        let prefix = markerPrefix(device)
+        if !link.isOurs { link.isOurs = LinkMarker.standing(prefix: prefix).contains(true) }
+        link.marker = LinkMarker(prefix: prefix, isOurs: link.isOurs)
+    }
+
+    private func markerPrefix(_ device: Device) -> String {
+        LinkMarker.prefix(bus: options.busAddress, device.address)
     }
 
     func disconnect(_ device: Device, _ link: Link, _ remote: RemoteDevice) {

@@ -34,6 +34,8 @@ final class Link {
     var subscriptions: [SubscriptionKey: Subscription] = [:]
     /// We called Connect for the link that is up: then it is ours to end.
     var isOurs = false
+    /// Stands while a holder has the link.
+    var marker: LinkMarker?
     /// Raised with each attempt and each end, so that late replies are known as such.
     var generation = 0
     var timer: LoopTimer?

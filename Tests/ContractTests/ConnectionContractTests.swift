@@ -185,14 +185,21 @@ final class ConnectionContractTests: LibraryCase {
                 one.peripheral.writeValue(value, for: try one.characteristic("2A06"), type: .withoutResponse)
                 two.peripheral.writeValue(value, for: try two.characteristic("2A06"), type: .withoutResponse)
             }
-            // The second found the link up, and leaves it so; the first goes on.
-            try await other.cancel(two.peripheral)
-            user.journal.clear()
-            try await world.notify("tag", "180f/2a19", "22")
-            try await user.journal.rest(of: "value 2A19 34")
-            XCTAssertEqual(one.peripheral.state, .connected)
+            // The one that made the link leaves, and the other goes on; as the last one it ends the link.
             try await user.cancel(one.peripheral)
+            other.journal.clear()
+            try await world.notify("tag", "180f/2a19", "22")
+            try await other.journal.rest(of: "value 2A19 34")
+            XCTAssertEqual(two.peripheral.state, .connected)
+            // The same the other way about: who found it up leaves it so.
+            let again = try await user.connect(Self.tag)
+            try await user.cancel(again.peripheral)
+            other.journal.clear()
+            two.peripheral.readValue(for: try two.characteristic("2A19"))
+            try await other.journal.rest(of: "value 2A19 ")
+            try await other.cancel(two.peripheral)
             try await other.journal.rest(of: "event peerDisconnected")
+            try await waitForPeer(world, "tag", toSee: "disconnected")
         }
     }
 

@@ -187,20 +187,24 @@ final class CoreBluetoothContractTests: LibraryCase {
             let (peripheral, journal) = (tree.peripheral, user.journal)
             let target = try tree.characteristic("FFF2")
             let before = try await writes(world, "node-0").count
+            let rest = [UInt8](repeating: 0xaa, count: 59)
             var sent = 0
             while sent < 200 {
                 let ready = journal.count("ready true")
                 while sent < 200, peripheral.canSendWriteWithoutResponse {
-                    peripheral.writeValue(Data([UInt8(sent)]), for: target, type: .withoutResponse)
+                    let value = Data([UInt8(sent)] + rest)
+                    peripheral.writeValue(value, for: target, type: .withoutResponse)
                     sent += 1
                 }
                 if sent < 200 { try await journal.rest(of: "ready true", count: ready + 1) }
             }
             // A request on the same characteristic comes behind them, and is not refused for their sake.
-            peripheral.writeValue(Data([255]), for: target, type: .withResponse)
+            peripheral.writeValue(Data([255] + rest), for: target, type: .withResponse)
             try await journal.rest(of: "wrote FFF2")
             let seen = try await writes(world, "node-0").dropFirst(before)
-            XCTAssertEqual(seen.map { $0["value"] }, ((0..<200) + [255]).map { JSONValue.string(hex($0)) })
+            XCTAssertEqual(
+                seen.map { $0["value"] },
+                ((0..<200) + [255]).map { JSONValue.string(hex($0) + String(repeating: "aa", count: 59)) })
             XCTAssertEqual(seen.filter { $0["kind"] == .string("command") }.count, 200)
             XCTAssertEqual(journal.all.filter { $0.hasPrefix("wrote") }, ["wrote FFF2"])
             XCTAssertGreaterThan(journal.count("ready true"), 0)

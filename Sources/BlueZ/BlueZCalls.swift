@@ -55,6 +55,17 @@ extension BlueZClient {
         call(adapter, "org.bluez.Adapter1", "StopDiscovery", timeout: Self.brief, then: done(completion))
     }
 
+    /// Sets Powered. Source: BlueZ org.bluez.Adapter(5).
+    public func setPowered(_ isOn: Bool, _ adapter: RemoteAdapter, _ completion: @escaping Completion<Void>) {
+        call(
+            adapter, "org.freedesktop.DBus.Properties", "Set", timeout: Self.brief,
+            write: {
+                $0.append(string: "org.bluez.Adapter1")
+                $0.append(string: "Powered")
+                $0.append(.variant(.bool(isOn)))
+            }, then: done(completion))
+    }
+
     /// RemoveDevice, with its bond.
     public func remove(_ device: RemoteDevice, _ completion: @escaping Completion<Void>) {
         call(

@@ -35,6 +35,8 @@ public protocol BlueZDelegate: AnyObject {
 public protocol PairingDelegate: AnyObject {
     /// The passkey to enter, 0 to 999999; nil: there is none.
     func passkey(for device: RemoteDevice) -> UInt32?
+    /// The device asked for a passkey that there is not.
+    func passkeyIsMissing(for device: RemoteDevice)
     /// Whether pairing with the device is wanted at all.
     func mayPair(_ device: RemoteDevice) -> Bool
     /// The passkey that a person has to enter on the device.

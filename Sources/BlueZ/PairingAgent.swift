@@ -38,7 +38,7 @@ public final class PairingAgent {
         switch message.member {
         case "RequestPasskey": return passkey(for: device, delegate, message)
         case "RequestPinCode":
-            guard let passkey = delegate.passkey(for: device) else { return reject(message) }
+            guard let passkey = asked(for: device, delegate) else { return reject(message) }
             let reply = message.reply()
             var writer = reply.writer()
             writer.append(string: Self.digits(passkey))
@@ -61,11 +61,17 @@ public final class PairingAgent {
     private func passkey(
         for device: RemoteDevice, _ delegate: any PairingDelegate, _ message: DBusMessage
     ) -> DBusMessage? {
-        guard let passkey = delegate.passkey(for: device) else { return reject(message) }
+        guard let passkey = asked(for: device, delegate) else { return reject(message) }
         let reply = message.reply()
         var writer = reply.writer()
         writer.append(uint32: passkey)
         return reply
+    }
+
+    private func asked(for device: RemoteDevice, _ delegate: any PairingDelegate) -> UInt32? {
+        let passkey = delegate.passkey(for: device)
+        if passkey == nil { delegate.passkeyIsMissing(for: device) }
+        return passkey
     }
 
     private func reject(_ message: DBusMessage) -> DBusMessage? {

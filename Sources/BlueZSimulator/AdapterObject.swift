@@ -115,6 +115,7 @@ final class AdapterObject: BusObject, ControllerListener {
         if on {
             isPowered = true
             controller.isPowered = true
+            if controller.silence == .power { controller.silence = nil }
             powerState = "on"
         } else {
             controller.isPowered = false
@@ -175,6 +176,7 @@ final class AdapterObject: BusObject, ControllerListener {
         }
         updateFilters()
         controller.renewFilter()
+        if controller.silence == .restart { controller.silence = nil }
         call.reply()
         guard !isDiscovering else { return }
         isDiscovering = true

@@ -56,7 +56,8 @@ final class Air {
     }
 
     func controller(_ name: String) -> Controller? {
-        controllers.first { $0.name == name } ?? controllers.first { $0.spec.name == name }
+        // The fleet's name first: the kernel may have given it to another one meanwhile.
+        controllers.first { $0.spec.name == name } ?? controllers.first { $0.name == name }
             ?? controllers.first { $0.spec.address == BluetoothAddress(parsing: name) }
     }
 

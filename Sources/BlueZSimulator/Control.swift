@@ -64,6 +64,7 @@ final class Control {
         case "adapter_remove": simulator.unplug(try controller(request))
         case "adapter_add":
             try simulator.plug(try controller(request), as: request.has("name") ? request.text("name") : nil)
+        case "silence": try silence(request)
         case "daemon_kill": simulator.killDaemon()
         case "daemon_freeze": simulator.daemon?.freeze()
         case "daemon_thaw": simulator.daemon?.thaw()
@@ -253,6 +254,20 @@ final class Control {
         let seconds = try request.number("seconds", in: 0.01...86_400)
         air.beginFlood(
             rate: rate, seconds: seconds, addresses: try request.integer("addresses", in: 1...1_000_000, default: 1))
+    }
+
+    /// The adapter scans on and reports nothing.
+    private func silence(_ request: ControlRequest) throws(ControlFault) {
+        let controller = try controller(request)
+        guard request.has("cure") else {
+            controller.silence = try request.flag("on") ? Controller.Silence.none : nil
+            return
+        }
+        let cure = try request.text("cure")
+        guard let silence = Controller.Silence(rawValue: cure) else {
+            throw ControlFault("cure is 'restart', 'power' or 'none', not '\(cure)'")
+        }
+        controller.silence = silence
     }
 
     private func sent() -> JSONValue {

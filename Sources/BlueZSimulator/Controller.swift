@@ -48,7 +48,17 @@ final class Controller {
     let spec: Fleet.Adapter
     /// hciN; another after it was plugged in again under another name.
     var name: String
-    var isPlugged = true
+    var isPlugged: Bool
+    /// It reports nothing, though it scans, until it is cured.
+    var silence: Silence?
+
+    /// What makes a controller report again that fell silent.
+    enum Silence: String, CaseIterable {
+        /// A discovery that begins.
+        case restart
+        case power
+        case none
+    }
     var isPowered = false
     /// The kernel goes on discovering for a bluetoothd that was killed, until then.
     var orphanedUntil: MonotonicTime?
@@ -65,6 +75,7 @@ final class Controller {
     init(_ spec: Fleet.Adapter, clock: any LoopClock, timing: SimulatorTiming) {
         self.spec = spec
         name = spec.name
+        isPlugged = spec.isPlugged
         self.clock = clock
         self.timing = timing
     }
@@ -78,7 +89,9 @@ final class Controller {
     func hear(_ heard: Heard, from peripheral: Peripheral?) -> Bool {
         guard isPlugged, isPowered else { return false }
         if let peripheral, heard.isConnectable, !attempts.isEmpty { beginSetup(with: peripheral, at: heard.address) }
-        guard let listener, listener.isScanning, passesFilter(heard, hasMonitor: listener.hasActiveMonitor) else {
+        guard silence == nil, let listener, listener.isScanning,
+            passesFilter(heard, hasMonitor: listener.hasActiveMonitor)
+        else {
             return false
         }
         listener.heard(heard, from: peripheral)

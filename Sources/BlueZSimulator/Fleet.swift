@@ -26,6 +26,8 @@ public struct Fleet: Sendable {
         public var address: BluetoothAddress
         public var alias: String?
         public var duplicateFilter = DuplicateFilter.none
+        /// Whether it is there from the start.
+        public var isPlugged = true
 
         public init(name: String, address: BluetoothAddress, alias: String? = nil) {
             self.name = name

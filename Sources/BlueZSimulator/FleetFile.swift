@@ -52,7 +52,7 @@ public enum FleetFile {
     }
 
     private static func adapter(_ node: YAMLNode, _ filter: Fleet.DuplicateFilter) throws(YAMLError) -> Fleet.Adapter {
-        try node.checkKeys(["name", "address", "alias", "duplicate_filter"])
+        try node.checkKeys(["name", "address", "alias", "duplicate_filter", "plugged"])
         let name = try node.required("name").string()
         guard name.hasPrefix("hci"), let number = Int(name.dropFirst(3)), (0...999).contains(number) else {
             throw try node.required("name").error("'\(name)' is not a name such as hci0")
@@ -60,6 +60,7 @@ public enum FleetFile {
         let address = try node.address("address", from: try node.required("address"))
         var adapter = Fleet.Adapter(name: "hci\(number)", address: address, alias: try node.text("alias"))
         adapter.duplicateFilter = try node.choice("duplicate_filter", of: Fleet.DuplicateFilter.self) ?? filter
+        adapter.isPlugged = try node.bool("plugged") ?? true
         return adapter
     }
 

@@ -122,6 +122,9 @@ public final class Simulator {
     /// - Parameter name: the kernel may give it another number.
     func plug(_ controller: Controller, as name: String?) throws(ControlFault) {
         guard !controller.isPlugged else { throw ControlFault("adapter \(controller.name) is plugged already") }
+        // As the kernel does: the lowest number that is free.
+        let taken = air.controllers.filter(\.isPlugged).map(\.name)
+        let name = name ?? (0...).lazy.map { "hci\($0)" }.first { !taken.contains($0) }
         if let name, name != controller.name {
             guard name.hasPrefix("hci"), Int(name.dropFirst(3)) != nil,
                 !air.controllers.contains(where: { $0.isPlugged && $0.name == name })

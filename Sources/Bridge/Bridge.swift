@@ -12,6 +12,7 @@ public final class Bridge {
     public static let schema = 1
     private static let sweepInterval: Duration = .seconds(5)
     private static let healthInterval: Duration = .seconds(60)
+    private static let adapterPatience: Duration = .seconds(2)
     private static let adapterDeadline: Duration = .seconds(30)
 
     public let settings: BridgeSettings
@@ -29,6 +30,8 @@ public final class Bridge {
     private var isStopping = false
     private var lastBrokerFault = ""
     private var didConnectBefore = false
+    private var hadProblem = false
+    private var adapters = AdapterHistory()
 
     /// No configured adapter within 30 s of the start: one sentence for a person. The program ends with it.
     public var onMissingAdapter: (@EventLoopActor (String) -> Void)?
@@ -212,14 +215,36 @@ extension Bridge: RadioDelegate {
         if let problem = radio.problem {
             events.report(.warning, "no_bluetooth", problem)
         } else {
-            events.note(.info, "bluetooth", "BlueZ is there")
+            events.report(.info, "bluetooth", "BlueZ is there", isEnd: hadProblem)
         }
+        hadProblem = radio.problem != nil
+        directory.radioDidChange()
         publishInfo()
     }
 
     public func adapterDidChange(_ adapter: AdapterReport) {
+        if let change = adapters.note(adapter) {
+            tell(change, of: adapter)
+            directory.radioDidChange()
+        }
         publisher.set(space.adapter(adapter.address), Payloads.adapter(adapter, at: clock.wallNow).serialised())
         publishInfo()
+    }
+
+    /// What may be over in a moment is told only if it is not: bluetoothd shows adapters off before it switches them on,
+    /// and takes them away before it ends.
+    private func tell(_ change: AdapterHistory.Change, of adapter: AdapterReport) {
+        guard change.level >= .warning else {
+            return events.report(change.level, change.code, change.message, isEnd: change.isEnd)
+        }
+        let timer = clock.schedule(after: Self.adapterPatience) { [weak self] in
+            guard let self, !isStopping, radio.problem == nil,
+                radio.adapters.first(where: { $0.address == adapter.address })?.state == adapter.state
+            else { return }
+            adapters.didTell(of: adapter.address)
+            events.report(change.level, change.code, change.message)
+        }
+        timers.append(timer)
     }
 
     public func deviceDidChange(_ address: BluetoothAddress) { directory.deviceDidChange(address) }
@@ -243,7 +268,8 @@ extension Bridge: RadioDelegate {
     }
 
     public func radioDidWarn(level: LogLevel, code: String, message: String, device: BluetoothAddress?) {
-        events.report(level, code, message, device: device)
+        let isEnd = code == "scan_resumed" || code == "scan_heard"
+        events.report(level, code, message, device: device, isEnd: isEnd)
     }
 }
 

@@ -54,6 +54,14 @@ public final class Adapter {
     var discoveryTimer: LoopTimer?
     var renewTimer: LoopTimer?
     var watchdog: LoopTimer?
+    /// Advertisements that this controller heard since the start.
+    var heardCount: UInt64 = 0
+    var silence: SilenceWatchdog
+    var silenceTimer: LoopTimer?
+    /// The watchdog switched it off and has not yet seen it on again.
+    var isPowerCycling = false
+    /// Switches the controller on again after the watchdog switched it off.
+    var powerTimer: LoopTimer?
     var monitor: AdvertisementMonitor?
     /// Which scans use this controller.
     var sessions: ScanSessionSet = []
@@ -63,8 +71,9 @@ public final class Adapter {
     var lastReportedMethod = DiscoveryMethod.none
     var warnedOfFailures = false
 
-    init(address: BluetoothAddress, places: Int) {
+    init(address: BluetoothAddress, places: Int, silence: SilencePolicy = SilencePolicy()) {
         self.address = address
+        self.silence = SilenceWatchdog(silence)
         queue = ConnectQueue(places: places)
     }
 }

@@ -20,6 +20,7 @@ extension Central {
         let device = deviceOrNew(address)
         let link = link(of: device)
         link.holders[holder] = policy
+        link.refusal = nil
         if let adapter { link.selector = adapter }
         if link.phase == .up { return device }
         let pending = Pending<Void>()
@@ -35,7 +36,11 @@ extension Central {
             if !link.waiters.contains(where: { $0.holder == holder }) { link.holders[holder] = nil }
             let reason = device.connection.reason.map { "; the last attempt: \($0)" } ?? ""
             let heard = device.lastSeen == nil ? "; it was not heard" : ""
+            let obstacle = obstacle(to: address)
             if !link.isWanted { abandon(device, link) }
+            if let obstacle, obstacle.isOurs {
+                throw CentralError(.adapterOff, "connecting \(address): \(error); \(obstacle)")
+            }
             throw CentralError(.timeout, "connecting \(address): \(error)\(heard)\(reason)")
         }
     }
@@ -193,6 +198,14 @@ extension Central {
 // What BlueZ asks while a device is paired.
 extension Central {
     func passkey(for device: RemoteDevice) -> UInt32? { options.passkeys[device.address] }
+
+    func passkeyIsMissing(for device: RemoteDevice) {
+        devicesByAddress[device.address]?.link?.lacksPasskey = true
+        warn(
+            .warning, "passkey_missing",
+            "\(device.address) asks for a passkey to pair; give it as devices[].passkey in the settings", device.address
+        )
+    }
 
     func mayPair(_ device: RemoteDevice) -> Bool {
         // Our own request, or a device that is wanted here and asks for security.

@@ -25,6 +25,7 @@ extension Central {
         case .queued, .connecting, .resolving, .up, .disconnecting: return
         }
         link.timer?.cancel()
+        link.refusal = nil
         choose(link.selector, for: device)
         guard let remote = device.remote, let adapter = remote.adapter.owner as? Adapter, adapter.state == .poweredOn,
             adapter.isSelected, suits(adapter, link.selector)
@@ -62,7 +63,7 @@ extension Central {
         }
     }
 
-    private func suits(_ adapter: Adapter, _ selector: AdapterSelector?) -> Bool {
+    func suits(_ adapter: Adapter, _ selector: AdapterSelector?) -> Bool {
         switch selector {
         case nil: true
         case .address(let address): adapter.address == address
@@ -95,7 +96,11 @@ extension Central {
         switch link.phase {
         case .sought: seek(device, link)
         case .pausing:
-            if let failedAt = link.failedAt, clock.now - failedAt > .seconds(1) { seek(device, link) }
+            // It came into reach: that is news, where it failed for being away. One that was heard all along and fails
+            // nevertheless is left in peace for the whole pause.
+            if link.failedUnheard, let failedAt = link.failedAt, clock.now - failedAt > .seconds(1) {
+                seek(device, link)
+            }
         case .queued:
             guard let adapter = device.adapter else { return }
             adapter.queue.add(device.address, isHeard: true)
@@ -176,6 +181,7 @@ extension Central {
     private func attemptFailed(_ error: BlueZError, _ device: Device, _ link: Link) {
         counts.connectFailures += 1
         link.failedAt = clock.now
+        link.failedUnheard = !(device.lastSeen.map { clock.now - $0 < .seconds(5) } ?? false)
         link.phase = .idle
         device.connection.reason = error.message.isEmpty ? error.name : error.message
         switch error.kind {
@@ -185,9 +191,16 @@ extension Central {
         default: break
         }
         guard link.isWanted else { return abandon(device, link) }
+        if error.kind == .authenticationFailed { link.lacksPasskey = options.passkeys[device.address] == nil }
+        pause(device, link, after: RetryClass(error))
+    }
+
+    /// The next attempt, later: how much later depends on what went wrong, and on how often.
+    private func pause(_ device: Device, _ link: Link, after kind: RetryClass) {
         link.phase = .pausing
+        link.currentPause = link.pause.next(kind)
         setConnection(of: device, .connecting)
-        link.timer = clock.schedule(after: link.pause.next()) { [weak self, weak device] in
+        link.timer = clock.schedule(after: link.currentPause) { [weak self, weak device] in
             guard let self, let device, let link = device.link, link.phase == .pausing else { return }
             seek(device, link)
         }
@@ -198,6 +211,7 @@ extension Central {
         warn(.error, "connect_refused", error.message, device.address)
         link.holders.removeAll()
         link.finishWaiters(.failure(error))
+        link.refusal = error.message
         abandon(device, link)
     }
 
@@ -226,6 +240,7 @@ extension Central {
         link.phase = .up
         link.timer?.cancel()
         link.failedAt = nil
+        link.lacksPasskey = false
         link.upSince = clock.now
         counts.connects += 1
         device.connection.reason = nil
@@ -302,14 +317,16 @@ extension Central {
         if wasUp, link.phase != .disconnecting { counts.linksLost += 1 }
         let wasIntended = link.phase == .disconnecting
         // A device that drops each link at once is sought ever more seldom.
-        if let upSince = link.upSince, clock.now - upSince > .seconds(10) { link.pause.reset() }
+        if let upSince = link.upSince, clock.now - upSince > .seconds(10) {
+            link.pause.reset()
+            device.connection.attempts = 0
+        }
         link.upSince = nil
         link.phase = .idle
         link.isOurs = false
         link.generation += 1
         link.timer?.cancel()
         device.adapter?.queue.remove(device.address)
-        if wasUp { device.connection.attempts = 0 }
         device.connection.reason = reason ?? Self.unknownReason
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
@@ -329,12 +346,7 @@ extension Central {
             dropIfUnused(device)
             return
         }
-        link.phase = .pausing
-        setConnection(of: device, .connecting)
-        link.timer = clock.schedule(after: link.pause.next()) { [weak self, weak device] in
-            guard let self, let device, let link = device.link, link.phase == .pausing else { return }
-            seek(device, link)
-        }
+        pause(device, link, after: link.lacksPasskey ? .security : .peer)
     }
 
     /// Nobody wants the link any more: stops what is under way and ends the link that is ours.

@@ -10,20 +10,35 @@ extension Central {
         case .stopped, .opening, .loading: break
         case .noBus(let error):
             counts.busLosses += 1
+            adaptersAway(.resetting)
             change(to: .noBus(error.message))
-        case .noBlueZ: change(to: .noBlueZ)
+        case .noBlueZ:
+            if case .running = self.state { counts.blueZLosses += 1 }
+            adaptersAway(.resetting)
+            change(to: .noBlueZ)
         case .unauthorized(let error):
             for adapter in adapters { setState(.unauthorized, of: adapter) }
             change(to: .unauthorized(error.message))
-        case .running: change(to: .running)
+        case .running:
+            // All that there are have been told of before.
+            adaptersAway(.unsupported)
+            change(to: .running)
         }
+    }
+
+    /// Those that BlueZ does not show: gone with bluetoothd, which removes them first where it ends in order, or unplugged.
+    private func adaptersAway(_ state: AdapterState) {
+        for adapter in adapters where !adapter.isPresent { setState(state, of: adapter) }
     }
 
     // MARK: Adapters
 
     func blueZ(adapterDidAppear remote: RemoteAdapter) {
         guard let address = remote.address else { return }
-        let adapter = adaptersByAddress[address] ?? Adapter(address: address, places: options.concurrentConnects)
+        let adapter =
+            adaptersByAddress[address]
+            ?? Adapter(
+                address: address, places: options.concurrentConnects, silence: options.silence ?? SilencePolicy())
         adaptersByAddress[address] = adapter
         adapter.remote = remote
         adapter.discovery.reset()
@@ -46,6 +61,9 @@ extension Central {
         adapter.renewTimer?.cancel()
         adapter.watchdog?.cancel()
         adapter.watchdog = nil
+        adapter.powerTimer?.cancel()
+        adapter.isPowerCycling = false
+        watchSilence(of: adapter)
         adapter.monitor = nil
         adapter.queue.removeAll()
         adapter.isDiscovering = false
@@ -175,6 +193,7 @@ extension Central {
         guard let adapterOwner = remote.adapter.owner else { return }
         // Set by adapterDidAppear alone.
         let adapter = unsafeDowncast(adapterOwner, to: Adapter.self)
+        adapter.heardCount &+= 1
         let now = clock.now
         device.lastSeen = now
         device.lastSeenWall = clock.wallNow
@@ -248,6 +267,7 @@ final class Inlet: BlueZDelegate, PairingDelegate {
     func blueZ(deviceDidDisappear device: RemoteDevice) { central?.blueZ(deviceDidDisappear: device) }
     func blueZ(treeDidChange device: RemoteDevice) { central?.blueZ(treeDidChange: device) }
     func passkey(for device: RemoteDevice) -> UInt32? { central?.passkey(for: device) }
+    func passkeyIsMissing(for device: RemoteDevice) { central?.passkeyIsMissing(for: device) }
     func mayPair(_ device: RemoteDevice) -> Bool { central?.mayPair(device) ?? false }
     func display(passkey: String, for device: RemoteDevice) { central?.display(passkey: passkey, for: device) }
 }

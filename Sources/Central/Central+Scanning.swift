@@ -69,6 +69,10 @@ extension Central {
     }
 
     func powerChanged(_ adapter: Adapter, _ isPowered: Bool) {
+        if isPowered, adapter.isPowerCycling, adapter.powerTimer?.isPending == false {
+            adapter.isPowerCycling = false
+            adapter.silence.cureEnded(at: clock.now)
+        }
         let supportsMonitor = options.usesMonitor && adapter.supportsMonitor
         perform(adapter.discovery.powerChanged(isPowered, supportsMonitor: supportsMonitor), on: adapter)
         if isPowered { resumeLinks(on: adapter) } else { adapter.queue.removeAll() }
@@ -76,7 +80,10 @@ extension Central {
 
     /// Makes the call that the machine asks for; its end goes back into the machine.
     func perform(_ action: DiscoveryMachine.Action?, on adapter: Adapter) {
-        defer { reportMethod(adapter) }
+        defer {
+            reportMethod(adapter)
+            watchSilence(of: adapter)
+        }
         guard let action, let remote = adapter.remote else { return }
         let ended: @EventLoopActor (Result<Void, BlueZError>) -> Void = { [weak self, weak adapter, weak remote] in
             guard let self, let adapter, let remote, adapter.remote === remote else { return }
@@ -99,11 +106,16 @@ extension Central {
         case .stopDiscovery: bluez.stopDiscovery(on: remote, ended)
         case .wait(let pause):
             adapter.discoveryTimer?.cancel()
-            adapter.discoveryTimer = clock.schedule(after: pause) { [weak self, weak adapter] in
+            adapter.discoveryTimer = clock.schedule(after: jittered(pause)) { [weak self, weak adapter] in
                 guard let self, let adapter else { return }
                 perform(adapter.discovery.waited(), on: adapter)
             }
         }
+    }
+
+    /// Between half and the whole of a pause, so that nothing that failed together is tried again together.
+    private func jittered(_ pause: Duration) -> Duration {
+        pause / 2 + pause / 2 * Double.random(in: 0...1, using: &random)
     }
 
     private func discoveryCallEnded(
@@ -111,7 +123,12 @@ extension Central {
     ) {
         var failure: DiscoveryMachine.Failure?
         if case .failure(let error) = result {
-            failure = error.kind == .inProgress ? .inProgress : error.kind == .notReady ? .notReady : .other
+            failure =
+                switch error.kind {
+                case .inProgress: .inProgress
+                case .notReady, .noBlueZ, .busLost: .notReady
+                default: .other
+                }
             tell(error, of: action, on: adapter)
         }
         if action == .startDiscovery {

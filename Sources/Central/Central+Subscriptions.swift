@@ -193,10 +193,10 @@ extension Central {
         let failure = CentralError(error, .gatt, subject)
         if subscription.waiters.isEmpty { warn(.warning, "subscribe_failed", failure.message, address) }
         subscription.finish(.failure(failure))
-        guard !subscription.holders.isEmpty, subscription.failures < 6 else { return }
+        guard !subscription.holders.isEmpty else { return }
         switch error.kind {
         case .notConnected, .busLost, .notSupported, .notPermitted, .doesNotExist: return
-        default: restart(subscription, characteristic, after: .seconds(1 << subscription.failures))
+        default: restart(subscription, characteristic, after: .seconds(1 << min(subscription.failures, 6)))
         }
     }
 

@@ -16,6 +16,8 @@ public struct CentralOptions: Sendable {
     public var concurrentConnects = 3
     /// What ``Central/pair(_:timeout:)`` enters where a device asks for a passkey.
     public var passkeys: [BluetoothAddress: UInt32] = [:]
+    /// What is done where discovery runs and hears nothing any more; nil: nothing.
+    public var silence: SilencePolicy? = SilencePolicy()
     /// The time for a GATT call without a timeout of its own. BlueZ drops a link after 30 s without an answer.
     public var callTimeout: Duration = .seconds(35)
 
@@ -53,6 +55,10 @@ public struct CentralStatistics: Sendable {
     public var scanStarts: UInt64 = 0
     public var scanFailures: UInt64 = 0
     public var busLosses: UInt64 = 0
+    /// How often bluetoothd went away.
+    public var blueZLosses: UInt64 = 0
+    /// Silences of a discovery that the watchdog set about to cure.
+    public var silences: UInt64 = 0
     /// Calls that wait for an answer of BlueZ.
     public var callsInFlight = 0
 }
@@ -134,6 +140,9 @@ public final class Central {
         guard isStarted else { return }
         isStarted = false
         for session in scanTable.sessions { end(session, .shutdown) }
+        for adapter in adapters where adapter.isPowerCycling {
+            if let remote = adapter.remote { bluez.setPowered(true, remote) { _ in } }
+        }
         let deadline = clock.now + .milliseconds(1500)
         while clock.now < deadline, adapters.contains(where: { $0.discovery.state != .idle }) {
             do { try await clock.sleep(for: .milliseconds(10)) } catch { break }

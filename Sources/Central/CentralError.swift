@@ -116,6 +116,19 @@ extension CentralError {
     }
 }
 
+extension RetryClass {
+    init(_ error: BlueZError) {
+        switch error.kind {
+        case .inProgress: self = .local
+        case .failed, .connectionFailed:
+            self = error.message.contains("abort-by-local") || error.message.contains("canceled") ? .local : .peer
+        case .notConnected, .alreadyExists, .att: self = .peer
+        case .authenticationFailed, .notAuthorized, .notPermitted: self = .security
+        default: self = .daemon
+        }
+    }
+}
+
 /// Something that a person should see: for `events` and the log.
 public struct CentralWarning: Sendable {
     public enum Level: String, Sendable { case info, warning, error }

@@ -38,6 +38,11 @@ struct ConnectQueue<Key: Hashable> {
         waiting.removeAll { $0.key == key }
     }
 
+    /// How many are under way, or wait before this one.
+    func position(of key: Key) -> Int {
+        active.count + (waiting.firstIndex { $0.key == key } ?? 0)
+    }
+
     mutating func removeAll() {
         active.removeAll()
         waiting.removeAll()
@@ -58,6 +63,35 @@ struct ConnectQueue<Key: Hashable> {
     }
 }
 
+/// What went wrong with an attempt, as far as it decides when the next one is worth while.
+enum RetryClass {
+    /// Our own side was too busy, or took the attempt back.
+    case local
+    /// The peer could not be reached, refused, or dropped the link.
+    case peer
+    /// bluetoothd did not answer, or failed in a way of its own.
+    case daemon
+    /// The peer wants a security that it does not get: a person has to do something.
+    case security
+
+    fileprivate var first: Duration {
+        switch self {
+        case .local, .peer: .milliseconds(250)
+        case .daemon: .seconds(1)
+        case .security: .seconds(5)
+        }
+    }
+
+    var longest: Duration {
+        switch self {
+        case .local: .seconds(5)
+        case .peer: .seconds(30)
+        case .daemon: .seconds(60)
+        case .security: .seconds(300)
+        }
+    }
+}
+
 /// Growing pauses with jitter between attempts.
 struct RetryPause {
     private var attempt = 0
@@ -69,9 +103,10 @@ struct RetryPause {
 
     mutating func reset() { attempt = 0 }
 
-    /// From 0.25 s, doubled each time, at most `limit`; each between half and the whole of it.
-    mutating func next(limit: Duration = .seconds(30)) -> Duration {
-        let whole = min(Duration.milliseconds(250 << min(attempt, 10)), limit)
+    /// From the first pause of its class, doubled with each fault of whatever class, to the longest of its class; each
+    /// between half and the whole of it.
+    mutating func next(_ kind: RetryClass) -> Duration {
+        let whole = min(kind.first * (1 << min(attempt, 10)), kind.longest)
         attempt += 1
         random ^= random << 13
         random ^= random >> 7

@@ -56,7 +56,7 @@ public struct ConnectionSnapshot: Sendable, Equatable {
     public var mtu: Int?
     /// When the state was reached.
     public var since: WallTime?
-    /// Attempts since the link was last up.
+    /// Attempts since a link last held for more than 10 s, the one that made the present link included.
     public var attempts = 0
     /// Why the link last ended or an attempt failed, `unknown` where BlueZ does not say; nil while connected, and where
     /// neither has happened.

@@ -45,6 +45,8 @@ struct DiscoveryMachine {
     private var mayHaveSession = false
 
     var isRunning: Bool { state == .running }
+    /// Runs, or is on its way.
+    var isSought: Bool { isWanted && isPowered }
     private var isDue: Bool { isWanted && isPowered }
 
     /// Looks at what is wanted; to be called after each change of it.
@@ -164,12 +166,14 @@ struct DiscoveryMachine {
         guard isDue else { return backToIdle() }
         // A session of ours that BlueZ still holds would be refused for ever: stop it before the next attempt.
         if failure == .inProgress, mayHaveSession || failures % 3 == 0 { return stop(restart: true) }
-        return pause()
+        return pause(failure)
     }
 
-    /// 0.25 s, doubled at each failure, at most 2 s: the scan is to be back within 5 s of BlueZ accepting it.
-    private mutating func pause() -> Action {
+    /// 0.25 s, doubled at each failure, at most 2 s where BlueZ is busy or not ready, since the scan is to be back
+    /// within 5 s of BlueZ accepting it; at most 30 s after a refusal that time alone hardly mends.
+    private mutating func pause(_ failure: Failure = .inProgress) -> Action {
         state = .waiting
-        return .wait(.milliseconds(min(2000, 250 << min(failures - 1, 3))))
+        let longest = failure == .other ? 30_000 : 2000
+        return .wait(.milliseconds(min(longest, 250 << min(failures - 1, 7))))
     }
 }

@@ -39,6 +39,14 @@ final class Link {
     var timer: LoopTimer?
     var pause: RetryPause
     var failedAt: MonotonicTime?
+    /// The last attempt failed on a device that was not heard just before.
+    var failedUnheard = false
+    /// The pause that runs, or ran last.
+    var currentPause = Duration.zero
+    /// Why BlueZ refuses it for good; until it is asked for again.
+    var refusal: String?
+    /// The device asked for a passkey that nobody has given.
+    var lacksPasskey = false
     var upSince: MonotonicTime?
     var isSeeking = false
     private var calls: [Int: (CentralError) -> Void] = [:]

@@ -69,6 +69,7 @@ public struct Settings: Equatable, Sendable {
         /// By address or name; none: all that there are.
         public var adapters: [String] = []
         public var scan = Scan()
+        public var watchdog = Watchdog()
 
         public init() {}
     }
@@ -87,8 +88,19 @@ public struct Settings: Equatable, Sendable {
         public var renewInterval = 10_000
 
         public enum Mode: String, CaseIterable, Sendable {
-            case active, passive
+            case active
         }
+
+        public init() {}
+    }
+
+    public struct Watchdog: Equatable, Sendable {
+        /// Whether a discovery that hears nothing any more is restarted.
+        public var enabled = true
+        /// Whether the adapter may be switched off and on where that does not help. It ends the adapter's links.
+        public var powerCycle = false
+        /// Milliseconds; no shorter silence counts.
+        public var silence = 60_000
 
         public init() {}
     }

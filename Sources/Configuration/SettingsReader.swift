@@ -78,16 +78,24 @@ enum SettingsReader {
 
     private static func bluetooth(_ node: YAMLNode?, _ bluetooth: inout Settings.Bluetooth) throws(YAMLError) {
         guard let node else { return }
-        try node.checkKeys(["adapters", "scan"])
+        try node.checkKeys(["adapters", "scan", "watchdog"])
         try value(node["adapters"]) { (list) throws(YAMLError) in
             var adapters: [String] = []
             for item in try list.sequence() { adapters.append(try item.adapterName()) }
             bluetooth.adapters = adapters
         }
+        try watchdog(node["watchdog"], &bluetooth.watchdog)
         guard let scan = node["scan"] else { return }
         try scan.checkKeys(["enabled", "mode", "name", "services", "rssi", "allow_duplicates", "renew_interval"])
         try value(scan["enabled"]) { (node) throws(YAMLError) in bluetooth.scan.enabled = try node.bool() }
-        try value(scan["mode"]) { (node) throws(YAMLError) in bluetooth.scan.mode = try node.choice() }
+        try value(scan["mode"]) { (node) throws(YAMLError) in
+            if case .scalar("passive", _) = node.content {
+                throw node.error(
+                    "passive is not offered: BlueZ passes on every advertisement only while it asks devices for their"
+                        + " scan responses too; write active")
+            }
+            bluetooth.scan.mode = try node.choice()
+        }
         try optional(scan["name"]) { (node) throws(YAMLError) in bluetooth.scan.name = try node?.text(upTo: 1024) }
         try value(scan["services"]) { (list) throws(YAMLError) in
             var services: [BluetoothUUID] = []
@@ -103,6 +111,16 @@ enum SettingsReader {
             guard bluetooth.scan.renewInterval == 0 || bluetooth.scan.renewInterval >= 1000 else {
                 throw node.error("expected 0 (never) or at least 1000 milliseconds")
             }
+        }
+    }
+
+    private static func watchdog(_ node: YAMLNode?, _ watchdog: inout Settings.Watchdog) throws(YAMLError) {
+        guard let node else { return }
+        try node.checkKeys(["enabled", "power_cycle", "silence"])
+        try value(node["enabled"]) { (node) throws(YAMLError) in watchdog.enabled = try node.bool() }
+        try value(node["power_cycle"]) { (node) throws(YAMLError) in watchdog.powerCycle = try node.bool() }
+        try value(node["silence"]) { (node) throws(YAMLError) in
+            watchdog.silence = try node.integer(in: 3000...86_400_000)
         }
     }
 

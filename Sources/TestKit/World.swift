@@ -18,7 +18,8 @@ public final class World {
     public let directory: TemporaryDirectory
     public private(set) var bridge: ChildProcess?
     private let bus: PrivateBus?
-    private let simulator: ChildProcess?
+    private var simulator: ChildProcess?
+    private let fleet: String
     private var requests = 0
     public let topic = "blueferry/gw"
 
@@ -51,28 +52,41 @@ public final class World {
             guard let path = environment("BLUEFERRY_CONTROL") else {
                 throw Expired(message: "BLUEFERRY_CONTRACT=lab outside of the lab: run it by scripts/lab")
             }
-            let world = World(broker, RadioControl(path: path), probe, directory, nil, nil)
+            let world = World(broker, RadioControl(path: path), probe, directory, nil, fleet)
             try await world.radio.waitUntilReady()
             return world
         }
         let bus = try await PrivateBus.start()
         let control = directory.file("control.sock")
-        var environment = ChildProcess.ownEnvironment()
-        environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus.address
-        let simulator = try ChildProcess(
-            program, ["simulate", "--fleet", fleet, "--control", control], environment: environment,
-            output: .file(directory.file("simulator.log")))
-        let world = World(broker, RadioControl(path: control), probe, directory, bus, simulator)
-        try await world.radio.waitUntilReady()
+        let world = World(broker, RadioControl(path: control), probe, directory, bus, fleet)
+        try await world.startSimulator()
         return world
+    }
+
+    private func startSimulator() async throws {
+        var environment = ChildProcess.ownEnvironment()
+        environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus?.address
+        simulator = try ChildProcess(
+            Self.program, ["simulate", "--fleet", fleet, "--control", radio.path], environment: environment,
+            output: .file(directory.file("simulator.log")))
+        try await radio.waitUntilReady()
+    }
+
+    /// The bus dies, and comes back at the same address with a radio as at the start. Not in the lab.
+    public func restartBus() async throws {
+        guard let bus else { throw Expired(message: "the lab's bus stays") }
+        await bus.killDaemon()
+        _ = await simulator?.stop()
+        try await bus.startDaemon()
+        try await startSimulator()
     }
 
     private init(
         _ broker: PrivateBroker, _ radio: RadioControl, _ probe: MQTTProbe, _ directory: TemporaryDirectory,
-        _ bus: PrivateBus?, _ simulator: ChildProcess?
+        _ bus: PrivateBus?, _ fleet: String
     ) {
         (self.broker, self.radio, self.probe, self.directory) = (broker, radio, probe, directory)
-        (self.bus, self.simulator) = (bus, simulator)
+        (self.bus, self.fleet) = (bus, fleet)
     }
 
     // MARK: The program
@@ -114,6 +128,15 @@ public final class World {
         var environment = ChildProcess.ownEnvironment()
         if let bus { environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus.address }
         return try ChildProcess(program, arguments, environment: environment, output: .lines(onLine))
+    }
+
+    /// The id under which the program is known at the broker. It is there once the program is.
+    public var clientID: String {
+        guard let file = fopen(directory.file("client-id"), "r") else { return "" }
+        defer { fclose(file) }
+        var bytes = [UInt8](repeating: 0, count: 16)
+        let count = fread(&bytes, 1, bytes.count, file)
+        return "blueferry-gw-" + String(decoding: bytes.prefix(count).prefix { $0 > 0x20 }, as: UTF8.self)
     }
 
     /// Ends the program as a service manager does, and gives how it ended.

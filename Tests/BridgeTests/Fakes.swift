@@ -36,6 +36,7 @@ final class FakeRadio: RadioPort {
     var counts = RadioCounts()
     var devices: [BluetoothAddress: DeviceReport] = [:]
     var trees: [BluetoothAddress: [ServiceReport]] = [:]
+    var obstacles: [BluetoothAddress: Obstacle] = [:]
     var calls: [String] = []
     var failure: CommandError?
     var readValue: [UInt8] = [0x64]
@@ -50,6 +51,7 @@ final class FakeRadio: RadioPort {
 
     var deviceAddresses: [BluetoothAddress] { Array(devices.keys) }
     func device(_ address: BluetoothAddress) -> DeviceReport? { devices[address] }
+    func obstacle(to address: BluetoothAddress) -> Obstacle? { obstacles[address] }
     func services(_ address: BluetoothAddress) -> [ServiceReport] { trees[address] ?? [] }
 
     func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport {

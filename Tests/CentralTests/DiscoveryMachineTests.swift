@@ -1,3 +1,4 @@
+import BlueZ
 import XCTest
 
 @testable import Central
@@ -64,6 +65,19 @@ final class DiscoveryMachineTests: XCTestCase {
             XCTAssertEqual(machine.waited(), .setFilter)
         }
         XCTAssertEqual(longest, .seconds(2))
+    }
+
+    func testARefusalThatTimeHardlyMendsIsGivenGrowingPeace() {
+        var machine = started()
+        var pauses: [Duration] = []
+        for _ in 0..<12 {
+            XCTAssertEqual(machine.ended(nil), .startDiscovery)
+            guard case .wait(let pause) = machine.ended(.other) else { return XCTFail("no pause") }
+            pauses.append(pause)
+            XCTAssertEqual(machine.waited(), .setFilter)
+        }
+        XCTAssertEqual(pauses.first, .milliseconds(250))
+        XCTAssertEqual(pauses.last, .seconds(30))
     }
 
     func testPowerOffEndsItAndPowerOnStartsItAnew() {
@@ -179,11 +193,38 @@ final class ConnectQueueTests: XCTestCase {
         XCTAssertFalse(queue.contains("a"))
     }
 
+    func testEachClassOfFaultHasPausesOfItsOwn() {
+        let expected: [(RetryClass, Duration, Duration)] = [
+            (.local, .milliseconds(250), .seconds(5)), (.peer, .milliseconds(250), .seconds(30)),
+            (.daemon, .seconds(1), .seconds(60)), (.security, .seconds(5), .seconds(300)),
+        ]
+        for (kind, first, longest) in expected {
+            var pause = RetryPause(seed: 3)
+            XCTAssertTrue((first / 2...first).contains(pause.next(kind)), "\(kind)")
+            for _ in 0..<20 { _ = pause.next(kind) }
+            XCTAssertTrue((longest / 2...longest).contains(pause.next(kind)), "\(kind)")
+        }
+    }
+
+    func testFaultsAreClassedByWhatHelps() {
+        let expected: [(String, String, RetryClass)] = [
+            ("org.bluez.Error.Failed", "le-connection-abort-by-local", .local),
+            ("org.bluez.Error.InProgress", "In Progress", .local),
+            ("org.bluez.Error.Failed", "le-connection-timeout", .peer),
+            ("org.bluez.Error.NotAvailable", "", .peer),
+            ("org.bluez.Error.AuthenticationFailed", "", .security),
+            ("org.freedesktop.DBus.Error.NoReply", "", .daemon),
+        ]
+        for (name, message, kind) in expected {
+            XCTAssertEqual(RetryClass(BlueZError(name: name, message: message)), kind, "\(name) \(message)")
+        }
+    }
+
     func testPausesGrowWithJitterToTheLimit() {
         var pause = RetryPause(seed: 7)
         var former = Duration.zero
         for attempt in 0..<12 {
-            let next = pause.next(limit: .seconds(30))
+            let next = pause.next(.peer)
             let whole = min(Duration.milliseconds(250 << attempt), .seconds(30))
             XCTAssertGreaterThanOrEqual(next, whole / 2)
             XCTAssertLessThanOrEqual(next, whole)
@@ -191,6 +232,6 @@ final class ConnectQueueTests: XCTestCase {
             former = next
         }
         pause.reset()
-        XCTAssertLessThanOrEqual(pause.next(), .milliseconds(250))
+        XCTAssertLessThanOrEqual(pause.next(.peer), .milliseconds(250))
     }
 }

@@ -217,6 +217,18 @@ final class ScanTests: EngineTestCase {
     }
 
     @EventLoopActor
+    func testTheEndOfTheEngineEndsItsDiscovery() async throws {
+        try await withStage { stage in
+            try await stage.start()
+            _ = try stage.scan()
+            await stage.scanning()
+            await stage.central.stop()
+            XCTAssertEqual(stage.fake.count(of: "hci0 StopDiscovery"), 1)
+            XCTAssertEqual(stage.recorder.ended, [.shutdown])
+        }
+    }
+
+    @EventLoopActor
     func testBluetoothdComesBackAndWithItTheScan() async throws {
         try await withStage { stage in
             try await stage.start()

@@ -69,9 +69,11 @@ final class SettingsTests: XCTestCase {
             "gateway.id": "attic", "mqtt.url": "mqtts://b:1", "mqtt.base_topic": "x/y", "mqtt.version": "3.1.1",
             "mqtt.client_id": "me", "mqtt.username": "joe", "mqtt.password": "p", "mqtt.password_file": "/p",
             "mqtt.keep_alive": "7", "mqtt.tls.ca_file": "/ca", "mqtt.tls.certificate_file": "/c",
-            "mqtt.tls.key_file": "/k", "bluetooth.scan.enabled": "no", "bluetooth.scan.mode": "passive",
+            "mqtt.tls.key_file": "/k", "bluetooth.scan.enabled": "no", "bluetooth.scan.mode": "active",
             "bluetooth.scan.name": "T.*", "bluetooth.scan.rssi": "-70", "bluetooth.scan.allow_duplicates": "off",
-            "bluetooth.scan.renew_interval": "0", "publish.advertisements": "false",
+            "bluetooth.scan.renew_interval": "0", "bluetooth.watchdog.enabled": "off",
+            "bluetooth.watchdog.power_cycle": "on", "bluetooth.watchdog.silence": "3000",
+            "publish.advertisements": "false",
             "publish.unknown_devices": "False", "commands.enabled": "false", "outbox.path": "/o", "outbox.limit": "9",
             "outbox.size_limit": "7",
             "homeassistant.enabled": "true", "homeassistant.prefix": "ha/x", "logging.level": "error",
@@ -84,7 +86,8 @@ final class SettingsTests: XCTestCase {
             "mqtt.tls.certificate_file": "mqtt.tls.key_file",
             "mqtt.tls.key_file": "mqtt.tls.certificate_file",
         ]
-        for (path, sample) in samples where path != "mqtt.password_file" {
+        // A key with one possible value, and one that reads a file, change nothing here.
+        for (path, sample) in samples where !["mqtt.password_file", "bluetooth.scan.mode"].contains(path) {
             var keys = [path] + (companions[path].map { [$0] } ?? [])
             if path.hasPrefix("mqtt.tls.") { keys.append("mqtt.url") }
             var environment: [String: String] = [:]
@@ -124,7 +127,7 @@ final class SettingsTests: XCTestCase {
               tls: { ca_file: /etc/ca.pem }
             bluetooth:
               adapters: ["00:1A:7D:DA:71:13", hci1]
-              scan: { mode: passive, name: "Tracker.*", services: [180f, 0x181A], rssi: -80, allow_duplicates: no }
+              scan: { mode: active, name: "Tracker.*", services: [180f, 0x181A], rssi: -80, allow_duplicates: no }
             devices:
               - { address: a4:c1:38:5e:07:d3, name: living_room, connect: always, subscribe: [180F/2A19, 1802/2a06_17] }
             publish: { unknown_devices: false }

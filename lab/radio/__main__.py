@@ -38,11 +38,12 @@ async def run(options: argparse.Namespace, plan: fleet.Fleet, daemon: Daemon) ->
     from .control import Control
 
     air = Air(plan, options.dup)
-    for adapter in plan.adapters:
+    plugged = [adapter for adapter in plan.adapters if adapter.plugged]
+    for adapter in plugged:
         await air.plug(adapter.name)
     air.start()
     await daemon.wait_for_name()
-    for adapter in plan.adapters:
+    for adapter in plugged:
         index = air.adapters[adapter.name].vhci.index.result()
         await wait_for_adapter(index, powered=False)
         if adapter.alias:

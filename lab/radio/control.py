@@ -6,11 +6,12 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from .air import Air
-from .daemon import Daemon, DaemonError, set_adapter
+from .controller import AdapterController
+from .daemon import Daemon, DaemonError, calls, set_adapter
 from .gatt import EVENT_SECONDS, PACKETS_PER_EVENT, NotSubscribed, Server, Value
 from .peripheral import NotReady, Peripheral
 from .uuids import normalized
@@ -62,6 +63,7 @@ class Control:
     def __init__(self, air: Air, daemon: Daemon) -> None:
         self._air = air
         self._daemon = daemon
+        self._cures: set[asyncio.Task[None]] = set()
 
     async def listen(self, path: str) -> None:
         """Opens the socket at a path."""
@@ -268,6 +270,33 @@ class Control:
         on = "true" if request.take("on", bool) else "false"
         await set_adapter(adapter.vhci.index.result(), "Powered", f"boolean:{on}")
         return True
+
+    async def do_silence(self, request: Request) -> Any:
+        """A controller scans on and reports nothing, until it is cured."""
+        adapter = self._air.adapters.get(self._adapter_name(request))
+        if adapter is None:
+            raise BadRequest("the adapter is not plugged")
+        cure = request.take("cure", str, None)
+        if cure is None:
+            cure = "none" if request.take("on", bool) else ""
+        if cure not in ("", "restart", "power", "none"):
+            raise BadRequest(f"cure is 'restart', 'power' or 'none', not {cure!r}")
+        adapter.silence = cure
+        if cure == "restart":
+            # The kernel pauses and resumes its scan by itself, so only the call tells of a restart.
+            starts = calls(f"/org/bluez/hci{adapter.vhci.index.result()}", "org.bluez.Adapter1", "StartDiscovery")
+            await anext(starts)
+            task = asyncio.create_task(self._cure(adapter, starts))
+            self._cures.add(task)
+            task.add_done_callback(self._cures.discard)
+        return True
+
+    async def _cure(self, adapter: AdapterController, starts: AsyncGenerator[None, None]) -> None:
+        async for _ in starts:
+            break
+        await starts.aclose()
+        if adapter.silence == "restart":
+            adapter.silence = ""
 
     async def do_adapter_remove(self, request: Request) -> Any:
         """Unplugs a controller."""

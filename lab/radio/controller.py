@@ -125,6 +125,7 @@ class AdapterController(LabController):
         self.vhci = Vhci()
         super().__init__(name, host_source=self.vhci, host_sink=self.vhci, link=LocalLink(), public_address=address)
         self.handed = 0
+        self.silence = ""  # it scans and reports nothing until `restart`, `power`, or for good: `none`
         self._duplicates = duplicates
         self._heard: set[tuple[bytes, bytes | None]] = set()
         self._accept_list: set[Address] = set()
@@ -147,7 +148,7 @@ class AdapterController(LabController):
     ) -> bool:
         """One advertising event on the air. True if it was handed to the kernel."""
         handed = False
-        if self.le_scan_enable and self._wanted(address, data):
+        if self.le_scan_enable and not self.silence and self._wanted(address, data):
             active = self.le_scan_type == 1 and kind in (CONNECTABLE, SCANNABLE)
             self._report(kind, address, data, rssi)
             if active:
@@ -268,6 +269,8 @@ class AdapterController(LabController):
 
     def on_hci_reset_command(self, command: hci.HCI_Reset_Command) -> Any:
         """Scanning, lists and links end with a reset."""
+        if self.silence == "power":
+            self.silence = ""
         self.le_scan_enable = False
         self.pending_le_connection = None
         self._accept_list.clear()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import AsyncGenerator
 
 CANDIDATES = ("/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd")
 PATIENCE = 10.0  # seconds until the daemon must have its name, or be gone
@@ -96,6 +97,25 @@ async def send(destination: str, path: str, method: str, *arguments: str) -> tup
     )
     output, _ = await process.communicate()
     return process.returncode == 0, output.decode(errors="replace").strip()
+
+
+async def calls(path: str, interface: str, member: str) -> AsyncGenerator[None, None]:
+    """Nothing once it listens, then something at each such call on the system bus."""
+    rule = f"type='method_call',path='{path}',interface='{interface}',member='{member}'"
+    process = await asyncio.create_subprocess_exec(
+        "dbus-monitor", "--system", rule, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        if process.stdout is None or not await process.stdout.readline():
+            raise DaemonError("dbus-monitor does not listen; install the package dbus-bin")
+        yield
+        async for line in process.stdout:
+            if f"member={member}".encode() in line:
+                yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def set_adapter(index: int, name: str, value: str) -> None:

@@ -35,6 +35,7 @@ class Adapter:
     name: str
     address: str
     alias: str | None
+    plugged: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def _adapter(entry: Mapping) -> Adapter:
         name=entry.required("name", entry.text("name", None)),
         address=entry.required("address", entry.matching("address", ADDRESS, "an address such as 00:1A:7D:DA:71:13")),
         alias=entry.text("alias", None),
+        plugged=entry.boolean("plugged", True),
     )
     entry.finish()
     return replace(adapter, address=adapter.address.upper())

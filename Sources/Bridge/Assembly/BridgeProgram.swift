@@ -12,6 +12,13 @@ extension CentralOptions {
         adapters = settings.bluetooth.adapters.map { AdapterSelector(parsing: $0) }
         let interval = settings.bluetooth.scan.renewInterval
         renewInterval = interval > 0 ? .milliseconds(interval) : nil
+        silence = nil
+        if settings.bluetooth.watchdog.enabled {
+            var policy = SilencePolicy()
+            policy.floor = .milliseconds(settings.bluetooth.watchdog.silence)
+            policy.allowsPowerCycle = settings.bluetooth.watchdog.powerCycle
+            silence = policy
+        }
         for device in settings.devices {
             if let passkey = device.passkey { passkeys[device.address] = passkey.value }
         }

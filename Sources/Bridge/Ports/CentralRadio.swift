@@ -50,12 +50,23 @@ public final class CentralRadio: RadioPort {
         counts.linksLost = statistics.linksLost
         counts.scanStarts = statistics.scanStarts
         counts.busLosses = statistics.busLosses
+        counts.blueZLosses = statistics.blueZLosses
+        counts.silences = statistics.silences
         counts.callsInFlight = statistics.callsInFlight
         counts.devices = central.deviceCount
         return counts
     }
 
     public func device(_ address: BluetoothAddress) -> DeviceReport? { central.device(address).map { Self.report($0) } }
+
+    public func obstacle(to address: BluetoothAddress) -> Obstacle? {
+        switch central.obstacle(to: address) {
+        case nil: nil
+        case .unheard: .unheard
+        case .noBlueZ: problem.map(Obstacle.radio)
+        case let obstacle?: obstacle.isOurs ? .radio(obstacle.description) : .link(obstacle.description)
+        }
+    }
 
     public func services(_ address: BluetoothAddress) -> [ServiceReport] {
         (central.device(address)?.services ?? []).map { Self.report($0) }

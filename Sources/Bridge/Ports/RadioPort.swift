@@ -56,6 +56,8 @@ public protocol RadioPort: AnyObject {
     var deviceAddresses: [BluetoothAddress] { get }
     func device(_ address: BluetoothAddress) -> DeviceReport?
     func services(_ address: BluetoothAddress) -> [ServiceReport]
+    /// Why the device has no link, or could have none, in one sentence; nil where nothing is known to be in the way.
+    func obstacle(to address: BluetoothAddress) -> Obstacle?
 
     func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport
     /// False where no scan has this id.
@@ -85,6 +87,20 @@ public protocol RadioPort: AnyObject {
     func pair(_ address: BluetoothAddress, timeout: Duration) async throws(CommandError)
     func unpair(_ address: BluetoothAddress) async throws(CommandError)
     func forget(_ address: BluetoothAddress) async throws(CommandError)
+}
+
+extension RadioPort {
+    public func obstacle(to address: BluetoothAddress) -> Obstacle? { nil }
+}
+
+/// What is in the way of a link.
+public enum Obstacle: Equatable, Sendable {
+    /// Nothing can be done before the device is heard.
+    case unheard
+    /// The bus, bluetoothd or the adapter is missing: nothing is reachable.
+    case radio(String)
+    /// What concerns this device's link alone.
+    case link(String)
 }
 
 /// One value of a characteristic, valid during the call.

@@ -195,8 +195,11 @@ public struct RadioCounts: Equatable, Sendable {
     public var connects: UInt64 = 0
     public var linksLost: UInt64 = 0
     public var scanStarts: UInt64 = 0
-    /// How often the bus or BlueZ went away.
+    /// How often the bus went away, and how often bluetoothd did.
     public var busLosses: UInt64 = 0
+    public var blueZLosses: UInt64 = 0
+    /// Silences of a discovery that were set about to be cured.
+    public var silences: UInt64 = 0
     public var callsInFlight: Int = 0
     public var devices: Int = 0
     public init() {}

@@ -95,6 +95,7 @@ final class HealthReport {
                 "reconnects",
                 .object([
                     ("broker", number(sources.brokerReconnects)), ("bus", number(radio.busLosses)),
+                    ("bluez", number(radio.blueZLosses)), ("silences", number(radio.silences)),
                     ("scan_starts", number(radio.scanStarts)),
                 ])
             ),

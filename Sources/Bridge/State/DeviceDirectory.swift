@@ -257,10 +257,23 @@ final class DeviceDirectory {
         var report = known(record)
         report.rssi = nil
         report.lastSeen = nil
-        let major = DeviceRecord.MajorFields(report: report, availability: availability)
+        let major = DeviceRecord.MajorFields(
+            report: report, availability: availability, why: why(record, availability))
         if record.lastMajor != major {
             record.lastMajor = major
             publishReport(record)
+        }
+    }
+
+    /// Why the device cannot be reached, in one sentence; nil where it can, and where that is not known yet.
+    private func why(_ record: DeviceRecord, _ availability: DeviceRecord.Availability) -> String? {
+        guard case .offline(let absence) = availability else { return nil }
+        switch radio.obstacle(to: record.address) {
+        case .radio(let sentence): return sentence
+        case .link(let sentence) where record.isWanted: return sentence
+        case .unheard where absence == .notConnected:
+            return record.text(record.lastHeard == nil ? .neverHeard : .silent)
+        default: return record.text(absence)
         }
     }
 
@@ -309,6 +322,7 @@ final class DeviceDirectory {
             ("services", .array((device?.services ?? []).map { .string($0.topicForm) })),
             ("state", .string(link.state.rawValue)),
             ("available", availability == .undecided ? .null : .bool(availability == .online)),
+            ("why", .optional(record.flatMap { why($0, availability) })),
             ("reason", .optional(reason ?? (link.state == .connected ? nil : link.reason))),
             ("bonded", .bool(device?.isBonded ?? record?.isBonded ?? false)),
             ("known", .bool(record?.isKnown ?? false)),
@@ -334,11 +348,16 @@ final class DeviceDirectory {
         let now = clock.now
         for record in known.values {
             let isDue = record.lastReport.map { now - $0 >= Self.reportInterval } ?? true
-            let isAvailable = record.availability(at: now, since: started)
-            if isAvailable != record.lastMajor?.availability { update(record) }
+            let availability = record.availability(at: now, since: started)
+            if availability != record.lastMajor?.availability || why(record, availability) != record.lastMajor?.why {
+                update(record)
+            }
             if isDue, record.hasMinorChange { publishReport(record) }
         }
     }
+
+    /// The bus, bluetoothd or an adapter came or went: whose state depends on it tells so.
+    func radioDidChange() { sweep() }
 
     /// Each minute: unknown devices that BlueZ did not take away, and that were not heard for long.
     func forgetSilent() {

@@ -36,6 +36,7 @@ final class DeviceRecord {
     struct MajorFields: Equatable {
         var report: DeviceReport
         var availability: Availability
+        var why: String?
     }
 
     init(address: BluetoothAddress, configured: BridgeSettings.Device?) {

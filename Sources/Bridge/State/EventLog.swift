@@ -41,7 +41,10 @@ final class EventLog {
         self.log = log
     }
 
-    func report(_ level: LogLevel, _ code: String, _ message: String, device: BluetoothAddress? = nil) {
+    /// - Parameter isEnd: it ends what an earlier event told of, and is published although it is no warning.
+    func report(
+        _ level: LogLevel, _ code: String, _ message: String, device: BluetoothAddress? = nil, isEnd: Bool = false
+    ) {
         let minute = clock.now.nanoseconds / 60_000_000_000
         if minute != self.minute {
             self.minute = minute
@@ -53,7 +56,7 @@ final class EventLog {
         }
         sentThisMinute += 1
         log(level, code, message, device)
-        guard level >= .warning else { return }
+        guard level >= .warning || isEnd else { return }
         let event = Payloads.event(
             level: level.name, code: code, message: message, device: device, at: clock.wallNow)
         publisher.send(OutboxMessage(topic: space.events, payload: event.serialised()))

@@ -115,7 +115,7 @@ let package = Package(
         tests("BlueZSimulator", ["BlueZSimulator", "Bluetooth", "DBus", "EventLoop", "JSON", "Sandbox", "YAML"]),
         tests("Sandbox", ["Sandbox", "EventLoop"]),
         tests("Contract", ["MQTT", "JSON", "EventLoop", "Sandbox", "DBus"]),
-        tests("Program", ["MQTT", "JSON", "EventLoop", "Sandbox"]),
+        tests("Program", ["MQTT", "Store", "JSON", "EventLoop", "Sandbox"]),
     ],
     swiftLanguageModes: [.v6]
 )

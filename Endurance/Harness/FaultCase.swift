@@ -334,7 +334,7 @@ extension FaultCase {
         },
         FaultCase(
             name: "bridge-term-offline", title: "bridge: SIGTERM while the broker is away", healing: .bySubscribing,
-            limits: .init(first: 2, all: 30)
+            limits: .init(first: 2, all: 60)
         ) { run in
             run.stage.relay.refuse()
             try await run.sleep(5)

@@ -26,6 +26,8 @@ public final class CounterFile: Sendable {
     /// A counter: its value in 8 bytes, the length of its key in 2, the key, and zeros up to a multiple of 8.
     private static let recordHead = 10
     private static let sizeLimit = 64 << 20
+    /// Beyond so many counters of ever a file begins anew when it is opened.
+    private static let limit = 50_000
 
     /// Opens a file, or makes it.
     /// - Parameter boot: what tells one run of the machine from another; nil: the kernel's boot identifier.
@@ -149,6 +151,7 @@ public final class CounterFile: Sendable {
             slots[key] = (Slot(offset), number(bytes, at: offset, size: 8))
             offset += size
         }
+        guard slots.count <= limit else { return nil }
         return (epoch, Slot(offset), slots)
     }
 

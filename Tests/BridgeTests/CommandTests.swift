@@ -203,6 +203,15 @@ final class CommandTests: LoopTestCase {
         XCTAssertEqual(
             bench.radio.calls.filter { $0.hasPrefix("write") },
             (0...DeviceLanes.limit).map { "write 1802/2a06 \(Hex.encode([UInt8($0)])) automatic" })
+        // What was refused so did nothing, and may come again.
+        bench.broker.messages = []
+        let last = try await bench.request(
+            "write",
+            #"{"id":39,"device":"c00000000001","service":"1802","characteristic":"2a06","#
+                + #""value":39,"encoding":"uint8"}"#)
+        XCTAssertEqual(last["id"]?.intValue, 39)
+        XCTAssertEqual(last["status"], .string("ok"))
+        XCTAssertEqual(bench.radio.calls.last, "write 1802/2a06 27 automatic")
     }
 
     @EventLoopActor

@@ -192,7 +192,11 @@ final class CommandService {
         var routes = [entry.route].compactMap { $0 }
         if let key = entry.key {
             routes = ledger.finish(key, answer: bytes)
-            if entry.isRecorded { journal?.recordAnswer(bytes, to: key) }
+            if case .failure(let error) = result, error.code == .busy {
+                ledger.drop(key)
+            } else if entry.isRecorded {
+                journal?.recordAnswer(bytes, to: key)
+            }
         }
         for route in routes { send(bytes, to: route, expires: minimumExpiry(entry.expires)) }
     }

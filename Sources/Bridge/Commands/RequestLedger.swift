@@ -114,6 +114,13 @@ final class RequestLedger {
         return routes
     }
 
+    /// The request was refused for want of room and did nothing: it may come again.
+    func drop(_ key: RequestKey) {
+        guard let entry = entries[key] else { return }
+        order.removeAll { $0 === entry }
+        remove(entry)
+    }
+
     private func expire(at now: MonotonicTime) {
         // An entry that still runs stays: its answer has not been given.
         var kept: [Entry] = []

@@ -41,6 +41,8 @@ struct StateFile: Sendable {
                     code: .other, message: "\(database.path) was made by a newer blueferry (schema \(version))",
                     result: 0)
             }
+            // There is nothing to lose yet; the first commit brings this to the disk with it.
+            try connection.execute("PRAGMA synchronous=OFF")
             // What an outage took of the disk is given back after it.
             try connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             try connection.execute("VACUUM")
@@ -55,6 +57,7 @@ struct StateFile: Sendable {
                 expires INTEGER NOT NULL, answer BLOB, PRIMARY KEY (verb, id)) WITHOUT ROWID
                 """)
             try connection.setSchemaVersion(Int32(Self.schema))
+            try connection.execute("PRAGMA synchronous=FULL")
         }
         try database.perform { try $0.execute("PRAGMA journal_size_limit=4194304") }
     }

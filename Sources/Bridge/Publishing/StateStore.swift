@@ -141,11 +141,13 @@ final class StateStore {
     }
 
     /// From here on nothing is written; what waits stays in memory.
-    func fail(_ error: any Error) {
+    /// - Parameter lost: messages on the disk that cannot be read.
+    func fail(_ error: any Error, lost: Int = 0) {
         guard !isBroken else { return }
         let isDamaged = (error as? StoreError)?.code == .corrupt
+        let loss = lost > 0 ? "; \(lost) messages that wait there cannot be read and are lost" : ""
         problem =
-            "\(error); what waits for the broker, and the ids of commands, are kept in memory only until blueferry"
+            "\(error)\(loss); what waits for the broker, and the ids of commands, are kept in memory only until blueferry"
             + (isDamaged ? " starts again, which sets the file aside and makes a new one" : " starts again")
         timer?.cancel()
         timer = nil

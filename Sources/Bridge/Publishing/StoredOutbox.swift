@@ -213,10 +213,14 @@ public final class StoredOutbox: Outbox {
 
     private func lose(_ error: any Error) {
         isReading = false
-        dropped += UInt64(gap.count)
-        store.warn("outbox", "\(gap.count) messages that wait on the disk cannot be read: \(error)")
+        let lost = gap.count
         gap = Gap()
-        store.fail(error)
+        dropped += UInt64(lost)
+        if store.isBroken {
+            store.warn("outbox", "\(error); \(lost) messages that wait there cannot be read and are lost")
+        } else {
+            store.fail(error, lost: lost)
+        }
         settle()
         onReady?()
     }

@@ -95,10 +95,19 @@ extension BlueZClient {
     // MARK: GATT
 
     /// Asks for the MTU of a link that has come up: BlueZ keeps the objects of an earlier link and does not signal the new
-    /// value. `completion` is called in any case. Source: BlueZ org.bluez.GattCharacteristic(5), MTU.
+    /// value. `completion` is called in any case, and after all that BlueZ had to tell of the attributes: it may say that
+    /// they are resolved before it shows them. Source: BlueZ org.bluez.GattCharacteristic(5), MTU.
     public func refreshMTU(of device: RemoteDevice, _ completion: @escaping @EventLoopActor () -> Void) {
         let characteristics = device.gatt.flatMap(\.characteristics)
-        guard let first = characteristics.first else { return completion() }
+        guard let first = characteristics.first else {
+            return call(
+                device, "org.freedesktop.DBus.Properties", "Get", timeout: .seconds(2),
+                write: {
+                    $0.append(string: "org.bluez.Device1")
+                    $0.append(string: "ServicesResolved")
+                },
+                then: { _ in completion() })
+        }
         call(
             first, "org.freedesktop.DBus.Properties", "Get", timeout: .seconds(2),
             write: {

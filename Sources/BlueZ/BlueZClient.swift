@@ -122,7 +122,8 @@ public final class BlueZClient {
         connection = nil
         delegate?.blueZ(didChange: state)
         failures += 1
-        retry(after: .milliseconds(min(200 << min(failures - 1, 3), 1000))) { $0.open() }
+        let longest: Int64 = min(200 << min(Int64(failures) - 1, 3), 1000)
+        retry(after: .milliseconds(Int64.random(in: longest / 2...longest))) { $0.open() }
     }
 
     private func retry(after pause: Duration, _ body: @escaping @EventLoopActor (BlueZClient) -> Void) {

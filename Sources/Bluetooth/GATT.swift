@@ -47,6 +47,9 @@ public struct ATTError: Error, Hashable, Sendable, CustomStringConvertible {
         self.code = code
     }
 
+    /// Unlikely Error, which BlueZ also gives where a link ends during a request.
+    public static let unlikely: UInt8 = 0x0e
+
     private static let names: [UInt8: String] = [
         0x01: "Invalid handle", 0x02: "Read not permitted by the device", 0x03: "Write not permitted by the device",
         0x04: "Invalid PDU", 0x05: "Insufficient authentication", 0x06: "Request not supported",

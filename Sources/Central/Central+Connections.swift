@@ -38,10 +38,10 @@ extension Central {
             let heard = device.lastSeen == nil ? "; it was not heard" : ""
             let obstacle = obstacle(to: address)
             if !link.isWanted { abandon(device, link) }
-            if let obstacle, obstacle.isOurs {
+            if let obstacle, obstacle.isOurs, !(error is CancellationError) {
                 throw CentralError(.adapterOff, "connecting \(address): \(error); \(obstacle)")
             }
-            throw CentralError(.timeout, "connecting \(address): \(error)\(heard)\(reason)")
+            throw CentralError(late(error), "connecting \(address): \(error)\(heard)\(reason)")
         }
     }
 
@@ -88,7 +88,7 @@ extension Central {
         let pending = Pending<Void>()
         link.endings.append(pending)
         do { try await pending.value(timeout: .seconds(12), clock: clock) } catch {
-            throw CentralError(.timeout, "disconnecting \(address): \(error)")
+            throw CentralError(late(error), "disconnecting \(address): \(error)")
         }
         return true
     }
@@ -126,7 +126,7 @@ extension Central {
             throw CentralError(error, .pair, "pairing \(address)")
         } catch {
             bluez.cancelPairing(remote) { _ in }
-            throw CentralError(.timeout, "pairing \(address): \(error)")
+            throw CentralError(late(error), "pairing \(address): \(error)")
         }
     }
 
@@ -159,6 +159,9 @@ extension Central {
             bluez.remove(remote) { pending.finish($0.mapError { $0 }) }
             do {
                 try await pending.value()
+                // BlueZ answers before it tells that the device is gone.
+                let deadline = clock.now + .seconds(1)
+                while !remote.isGone, clock.now < deadline { try await clock.sleep(for: .milliseconds(10)) }
             } catch let error as BlueZError {
                 if error.kind == .doesNotExist { continue }
                 throw CentralError(error, .other, "removing \(device.address)")
@@ -190,7 +193,7 @@ extension Central {
         } catch let error as BlueZError {
             throw CentralError(error, .gatt, "reading the RSSI of \(address)")
         } catch {
-            throw CentralError(.timeout, "reading the RSSI of \(address): \(error)")
+            throw CentralError(late(error), "reading the RSSI of \(address): \(error)")
         }
     }
 }

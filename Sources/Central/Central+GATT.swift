@@ -192,10 +192,14 @@ extension Central {
             } catch let error as CentralError {
                 throw error
             } catch let error as BlueZError {
+                if error.kind == .att(ATTError.unlikely), await linkEnds(link) {
+                    throw CentralError(.notConnected, "\(subject): the connection ended", bluezName: error.name)
+                }
                 guard error.kind == .inProgress, clock.now + .milliseconds(50) < deadline, link.phase == .up else {
                     throw CentralError(error, .gatt, subject)
                 }
             } catch {
+                if error is CancellationError { throw CentralError(.cancelled, "\(subject): cancelled") }
                 let limit = (timeout ?? options.callTimeout).clampedMilliseconds
                 throw CentralError(.timeout, "\(subject): no answer within \(limit) ms")
             }
@@ -203,6 +207,13 @@ extension Central {
                 throw CentralError(.cancelled, "\(subject): cancelled")
             }
         }
+    }
+
+    /// BlueZ gives up what is under way with an error of its own, and tells of the end of the link a little later.
+    private func linkEnds(_ link: Link) async -> Bool {
+        let generation = link.generation
+        do { try await clock.sleep(for: .milliseconds(100)) } catch { return false }
+        return link.generation != generation || link.phase != .up
     }
 
     private func connected(_ device: Device?) throws(CentralError) -> (Device, Link) {

@@ -153,6 +153,15 @@ extension Central {
     func blueZ(treeDidChange remote: RemoteDevice) {
         guard let device = remote.owner as? Device, device.remote === remote else { return }
         if device.link?.phase == .up || (device.link == nil && device.isConnected) { buildTree(of: device) }
+        // What is wanted may have been missing when the link came up.
+        guard let link = device.link, link.phase == .up, device.isConnected else { return }
+        for subscription in link.subscriptions.values where isThere(subscription.key, in: device) {
+            resume(subscription, of: device)
+        }
+    }
+
+    private func isThere(_ key: SubscriptionKey, in device: Device) -> Bool {
+        (try? characteristic(device.address, service: key.service, characteristic: key.characteristic)) != nil
     }
 
     /// Lets go of a device that neither BlueZ, nor a holder, nor an observer needs.

@@ -127,6 +127,7 @@ extension Central {
                 switch error.kind {
                 case .inProgress: .inProgress
                 case .notReady, .noBlueZ, .busLost: .notReady
+                case .timeout: .noAnswer
                 default: .other
                 }
             tell(error, of: action, on: adapter)

@@ -33,7 +33,7 @@ extension Central {
         } catch {
             subscription.holders.remove(holder)
             subscription.waiters.removeAll { $0 === pending }
-            throw CentralError(.timeout, "\(subject): \(error)")
+            throw CentralError(late(error), "\(subject): \(error)")
         }
     }
 
@@ -62,7 +62,7 @@ extension Central {
         } catch let error as BlueZError {
             throw CentralError(error, .gatt, "unsubscribing from \(characteristic.text) of \(device.address)")
         } catch {
-            throw CentralError(.timeout, "unsubscribing from \(characteristic.text) of \(device.address): \(error)")
+            throw CentralError(late(error), "unsubscribing from \(characteristic.text) of \(device.address): \(error)")
         }
     }
 

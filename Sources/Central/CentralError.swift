@@ -42,6 +42,9 @@ public struct CentralError: Error, Sendable, CustomStringConvertible {
     public var description: String { "\(code.rawValue): \(message)" }
 }
 
+/// What it is when no answer came: the time was over, or the task that waited was cancelled.
+func late(_ error: any Error) -> CentralError.Code { error is CancellationError ? .cancelled : .timeout }
+
 /// What was asked of BlueZ: the same refusal means different things for each.
 enum Request {
     case connect

@@ -31,6 +31,8 @@ struct DiscoveryMachine {
         case inProgress
         /// The controller is off or goes; the machine hears of it by ``powerChanged(_:)`` too.
         case notReady
+        /// Whether BlueZ did it or not is unknown: a session of ours may be there.
+        case noAnswer
         case other
     }
 
@@ -163,6 +165,7 @@ struct DiscoveryMachine {
 
     private mutating func failed(_ failure: Failure) -> Action? {
         failures += 1
+        if failure == .noAnswer { mayHaveSession = true }
         guard isDue else { return backToIdle() }
         // A session of ours that BlueZ still holds would be refused for ever: stop it before the next attempt.
         if failure == .inProgress, mayHaveSession || failures % 3 == 0 { return stop(restart: true) }

@@ -23,15 +23,24 @@ public final class Pending<Value> {
     public func succeed(_ value: Value) { finish(.success(value)) }
     public func fail(_ error: any Error) { finish(.failure(error)) }
 
-    /// Waits for the result. The first `timeout` of a waiter that passes makes it ``DeadlineExceeded``, for all of them.
+    /// Waits for the result. The first `timeout` of a waiter that passes makes it ``DeadlineExceeded``, and the first
+    /// waiting task that is cancelled makes it `CancellationError`, for all of them.
     public func value(timeout: Duration? = nil, clock: any LoopClock = SystemClock.shared) async throws -> Value {
         if let result { return try result.get() }
         if let timeout {
             let timer = clock.schedule(after: timeout) { [weak self] in self?.fail(DeadlineExceeded(after: timeout)) }
             timers.append(timer)
         }
-        await withCheckedContinuation { continuation in
-            waiters.append(continuation)
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                guard !Task.isCancelled else {
+                    finish(.failure(CancellationError()))
+                    return continuation.resume()
+                }
+                waiters.append(continuation)
+            }
+        } onCancel: {
+            Task { @EventLoopActor in self.fail(CancellationError()) }
         }
         guard let result else { throw CancellationError() }
         return try result.get()

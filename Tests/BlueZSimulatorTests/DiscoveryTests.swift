@@ -6,6 +6,8 @@ import TestKit
 import XCTest
 
 final class DiscoveryTests: XCTestCase {
+    override class func setUp() { EventLoop.shared.startThread() }
+
     private static let fleet = """
         devices:
           - id: beacon

@@ -9,6 +9,8 @@ import XCTest
 @testable import BlueZSimulator
 
 final class FaultTests: XCTestCase {
+    override class func setUp() { EventLoop.shared.startThread() }
+
     private static let fleet = """
         adapters:
           - { name: hci0, address: "00:1A:7D:DA:71:13" }
@@ -91,6 +93,46 @@ final class FaultTests: XCTestCase {
         try await bench.waitChange("/org/bluez/hci2", "Powered", .bool(true), from: start)
         let taken = try await bench.refusal(#"{"op":"adapter_add","adapter":"hci1"}"#)
         XCTAssertTrue(taken.contains("plugged already"), taken)
+        await bench.stop()
+    }
+
+    /// As the kernel numbers them; the fleet's names go on naming them.
+    @EventLoopActor
+    func testAnAdapterTakesTheLowestFreeNumber() async throws {
+        let fleet = """
+            adapters:
+              - { name: hci0, address: "00:1A:7D:DA:71:13" }
+              - { name: hci1, address: "00:1A:7D:DA:71:14", plugged: false }
+            """
+        let bench = try await Bench.start(fleet)
+        let start = bench.signals.count
+        try await bench.order(#"{"op":"adapter_remove","adapter":"hci0"}"#)
+        try await bench.waitRemoved(Bench.adapter, from: start)
+        try await bench.order(#"{"op":"adapter_add","adapter":"hci1"}"#)
+        let other = try await bench.waitAdded("/org/bluez/hci0", from: start)
+        XCTAssertEqual(other["org.bluez.Adapter1"]?.member("Address"), .string("00:1A:7D:DA:71:14"))
+        try await bench.order(#"{"op":"adapter_add","adapter":"hci0"}"#)
+        let first = try await bench.waitAdded("/org/bluez/hci1", from: start)
+        XCTAssertEqual(first["org.bluez.Adapter1"]?.member("Address"), .string("00:1A:7D:DA:71:13"))
+        try await bench.order(#"{"op":"adapter_remove","adapter":"hci1"}"#)
+        try await bench.waitRemoved("/org/bluez/hci0", from: start)
+        await bench.stop()
+    }
+
+    @EventLoopActor
+    func testASilentAdapterIsCuredAsOrdered() async throws {
+        let bench = try await Bench.start(Self.fleet)
+        let wrong = try await bench.refusal(#"{"op":"silence","adapter":"hci0","cure":"prayer"}"#)
+        XCTAssertTrue(wrong.contains("restart"), wrong)
+        try await bench.order(#"{"op":"silence","adapter":"hci0","cure":"restart"}"#)
+        try await bench.discover()
+        try await bench.waitAdded(Self.device)
+        try await bench.order(#"{"op":"silence","adapter":"hci0","cure":"power"}"#)
+        let start = bench.signals.count
+        try await bench.order(#"{"op":"power","adapter":"hci0","on":false}"#)
+        try await bench.order(#"{"op":"power","adapter":"hci0","on":true}"#)
+        try await bench.discover()
+        try await bench.waitChange(Self.device, "RSSI", from: start)
         await bench.stop()
     }
 

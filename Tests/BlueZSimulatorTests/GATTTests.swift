@@ -7,6 +7,8 @@ import XCTest
 @testable import BlueZSimulator
 
 final class GATTTests: XCTestCase {
+    override class func setUp() { EventLoop.shared.startThread() }
+
     private static let address = "C0:00:00:00:00:01"
     private static let device = Bench.device(address)
     private static let fleet = """

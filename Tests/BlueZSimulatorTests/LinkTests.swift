@@ -7,6 +7,8 @@ import XCTest
 @testable import BlueZSimulator
 
 final class LinkTests: XCTestCase {
+    override class func setUp() { EventLoop.shared.startThread() }
+
     private static let fleet = """
         devices:
           - id: plain

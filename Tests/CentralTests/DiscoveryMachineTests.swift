@@ -80,6 +80,16 @@ final class DiscoveryMachineTests: XCTestCase {
         XCTAssertEqual(pauses.last, .seconds(30))
     }
 
+    /// As with a bluetoothd that stood still: what it did after all is stopped before the next attempt.
+    func testAStartThatWasNeverAnsweredMayHaveBeenDone() {
+        var machine = started()
+        XCTAssertEqual(machine.ended(nil), .startDiscovery)
+        XCTAssertEqual(machine.ended(.noAnswer), .wait(.milliseconds(250)))
+        XCTAssertEqual(machine.waited(), .setFilter)
+        XCTAssertEqual(machine.ended(nil), .startDiscovery)
+        XCTAssertEqual(machine.ended(.inProgress), .stopDiscovery)
+    }
+
     func testPowerOffEndsItAndPowerOnStartsItAnew() {
         var machine = started()
         _ = machine.ended(nil)

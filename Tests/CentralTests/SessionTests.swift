@@ -196,6 +196,41 @@ final class SessionTests: EngineTestCase {
         }
     }
 
+    /// A task that is cancelled takes its request back; what BlueZ answers later is nobody's.
+    @EventLoopActor
+    func testACancelledTaskTakesItsRequestBack() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            var late: DBusMessage?
+            stage.fake.handlers["\(self.level) ReadValue"] = { message in
+                late = message.reply(bytes: [1])
+                return nil
+            }
+            let reading = Task { @EventLoopActor in await self.failure { try await stage.central.read(level) } }
+            await stage.recorder.wait("the read") { late != nil }
+            reading.cancel()
+            let read = await reading.value
+            XCTAssertEqual(read?.code, .cancelled)
+            if let late { stage.fake.connection.send(late) }
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: [2]) }
+            let value = try await stage.central.read(level)
+            XCTAssertEqual(value, [2])
+            XCTAssertEqual(stage.recorder.values.map(\.bytes), [[2]])
+
+            let other = BluetoothAddress(value: 0xaabb_cc00_0009)
+            let connecting = Task { @EventLoopActor in
+                await self.failure { try await stage.central.connect(other, holder: self.holder) }
+            }
+            await stage.recorder.wait("the search") { stage.central.device(other)?.isWanted == true }
+            connecting.cancel()
+            let connect = await connecting.value
+            XCTAssertEqual(connect?.code, .cancelled)
+            XCTAssertNil(stage.central.device(other))
+            await stage.recorder.wait("the end of discovery") { stage.fake.count(of: "hci0 StopDiscovery") == 1 }
+        }
+    }
+
     @EventLoopActor
     func testConnectsAreQueued() async throws {
         var options = CentralOptions()
@@ -252,6 +287,52 @@ final class SessionTests: EngineTestCase {
             stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([9]))])
             await stage.recorder.wait("a value") { stage.recorder.values.count == 1 }
             XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 2)
+        }
+    }
+
+    /// BlueZ may say that the services are resolved before it shows them: at once after it, or later.
+    @EventLoopActor
+    func testASubscriptionWaitsForAttributesThatAreShownLate() async throws {
+        for delay in [Duration.zero, .milliseconds(200)] {
+            try await withStage { stage in
+                try await stage.start { $0.addDevice(FakeBlueZ.device, isTold: false) }
+                stage.fake.refuse("AcquireNotify", "NotSupported", "Operation is not supported")
+                let show = { @EventLoopActor in
+                    stage.fake.addService("0010", "180f")
+                    stage.fake.addCharacteristic("0010", "0011", "2a19", ["read", "notify"])
+                }
+                stage.fake.handlers["\(FakeBlueZ.device) Connect"] = { message in
+                    stage.fake.change(FakeBlueZ.device, self.device1, [("Connected", .bool(true))])
+                    stage.fake.change(FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(true))])
+                    if delay == .zero { show() } else { SystemClock.shared.schedule(after: delay, show) }
+                    return message.reply()
+                }
+                stage.central.wantSubscription(
+                    Stage.address, service: AttributeSelector(uuid: BluetoothUUID(0x180f)),
+                    characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)), holder: self.holder)
+                stage.central.keepConnected(Stage.address, holder: self.holder)
+                await stage.recorder.wait("the notifications") { (try? self.found(stage).isNotifying) == true }
+                XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 1)
+                XCTAssertEqual(stage.recorder.warnings.contains("subscribe_failed"), delay != .zero)
+            }
+        }
+    }
+
+    @EventLoopActor
+    func testAReadThatIsCutOffByTheEndOfTheLinkIsNoATTError() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            stage.fake.handlers["\(self.level) ReadValue"] = { message in
+                SystemClock.shared.schedule(after: .milliseconds(20)) { stage.fake.dropLink() }
+                return message.error("org.bluez.Error.Failed", "Operation failed with ATT error: 0x0e")
+            }
+            let cut = await self.failure { try await stage.central.read(level) }
+            XCTAssertEqual(cut?.code, .notConnected)
+            let again = try await self.connected(stage)
+            stage.fake.refuse("\(self.level) ReadValue", "Failed", "Operation failed with ATT error: 0x0e")
+            let refused = await self.failure { try await stage.central.read(again) }
+            XCTAssertEqual(refused?.att, 0x0e)
         }
     }
 

@@ -10,7 +10,9 @@ public enum Endurance {
     ///   - names: the rows; none: all that are not long.
     ///   - smoke: only those that show most for their time.
     ///   - long: the long ones too.
-    public static func faults(_ names: [String], smoke: Bool, long: Bool) async -> Int32 {
+    ///   - peers: how many of the twenty take part; nil: all.
+    public static func faults(_ names: [String], smoke: Bool, long: Bool, peers: Int? = nil) async -> Int32 {
+        Stage.peers = min(max(1, peers ?? Stage.mostPeers), Stage.mostPeers)
         let unknown = names.filter { name in !FaultCase.all.contains { $0.name == name } }
         guard unknown.isEmpty else {
             say("there is no row \(unknown.joined(separator: ", ")); there is:")

@@ -41,7 +41,6 @@ enum RowRunner {
         var stage: Stage?
         do {
             var options = StageOptions()
-            if Stage.isLab { options.commandsPerSecond = 4 }
             try faultCase.options(&options)
             let made = try await Stage.start(options)
             stage = made

@@ -14,8 +14,8 @@ struct StageOptions {
     var environment: [String: String] = [:]
     /// Where the outbox is; nil: in the stage's directory.
     var outboxDirectory: String?
-    var commandsPerSecond = 10.0
-    var advertisementsPerSecond = 200.0
+    var commandsPerSecond = Double(Stage.peers) / (World.isLab ? 5 : 2)
+    var advertisementsPerSecond = Double(10 * Stage.peers)
     var floodAddresses = 40
     var fleet = World.root + "/Endurance/fleet.yaml"
     /// Programs are given so much longer where one processor does everything.
@@ -25,7 +25,9 @@ struct StageOptions {
 /// The real program between a radio, simulated or the lab's, and a real broker, with what listens and what asks.
 @EventLoopActor
 final class Stage {
-    static let peers = 20
+    /// How many of the fleet's peers take part, each with 25 values a second.
+    static var peers = 20
+    static let mostPeers = 20
     static let prefix = "blueferry/gw"
     static var isLab: Bool { World.isLab }
 
@@ -45,8 +47,10 @@ final class Stage {
     private(set) var bridgeStartedAt = 0.0
     private(set) var firstPublishAt: Double?
 
-    static let addresses = (0..<peers).map { number in
-        "C0:00:00:00:02:" + (number < 16 ? "0" : "") + String(number, radix: 16, uppercase: true)
+    static var addresses: [String] {
+        (0..<peers).map { number in
+            "C0:00:00:00:02:" + (number < 16 ? "0" : "") + String(number, radix: 16, uppercase: true)
+        }
     }
 
     /// Starts everything but the bridge.

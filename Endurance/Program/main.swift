@@ -5,7 +5,7 @@ internal import Glibc
 signal(SIGPIPE, SIG_IGN)
 
 let usage = """
-    usage: endurance faults [--smoke | --long] [ROW...]   the fault matrix, or some of its rows
+    usage: endurance faults [--smoke | --long] [--peers 1...20] [ROW...]   the fault matrix, or some of its rows
            endurance soak [MINUTES] [--seed NUMBER]       a long run, 10 minutes unless said
     Run them by scripts/faults and scripts/soak, which build what they need; docs/reliability.md explains the tables.
 
@@ -22,9 +22,19 @@ func start(_ words: [String]) async -> Int32 {
     let rest = Array(words.dropFirst())
     switch words.first {
     case "faults":
-        let names = rest.filter { !$0.hasPrefix("-") }
-        guard rest.allSatisfy({ !$0.hasPrefix("-") || ["--smoke", "--long"].contains($0) }) else { return misuse() }
-        return await Endurance.faults(names, smoke: rest.contains("--smoke"), long: rest.contains("--long"))
+        var names = rest.filter { !$0.hasPrefix("-") }
+        let switches = rest.filter { $0.hasPrefix("-") }
+        var peers: Int?
+        if let index = rest.firstIndex(of: "--peers") {
+            guard index + 1 < rest.count, let number = Int(rest[index + 1]), (1...20).contains(number) else {
+                return misuse()
+            }
+            peers = number
+            names.removeAll { $0 == rest[index + 1] }
+        }
+        guard switches.allSatisfy({ ["--smoke", "--long", "--peers"].contains($0) }) else { return misuse() }
+        return await Endurance.faults(
+            names, smoke: switches.contains("--smoke"), long: switches.contains("--long"), peers: peers)
     case "soak":
         var minutes = 10.0
         var seed = UInt64.random(in: 0..<1_000_000)

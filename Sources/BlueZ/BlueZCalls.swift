@@ -213,7 +213,7 @@ extension BlueZClient {
         let answered: Completion<DBusMessage> = { result in
             completion(
                 result.flatMap { reply in
-                    let reader = reply.reader()
+                    var reader = reply.reader()
                     if let descriptor = reader.takeDescriptor() {
                         reader.next()
                         return .success(WriteSocket(descriptor: descriptor, mtu: Int(reader.uint16() ?? 23)))

@@ -6,7 +6,10 @@ internal import Glibc
 signal(SIGPIPE, SIG_IGN)
 // Before any thread starts, so that all of them leave the signals to the loop.
 SignalSource.block([SIGTERM, SIGINT])
-exit(Main.run(Array(CommandLine.arguments.dropFirst())))
+let code = Main.run(Array(CommandLine.arguments.dropFirst()))
+// exit(3) would take OpenSSL's locks apart under a worker that is just reaching the broker.
+fflush(nil)
+_exit(code)
 
 /// From the command line to the exit code.
 enum Main {

@@ -143,8 +143,8 @@ public final class EventLoop: SerialExecutor, TaskExecutor, @unchecked Sendable 
             inbox.isWakeUpPending = false
         }
         let executor = asUnownedSerialExecutor()
-        let taskExecutor = asUnownedTaskExecutor()
-        for job in running { job.runSynchronously(isolatedTo: executor, taskExecutor: taskExecutor) }
+        // As jobs of the actor, whoever sent them here: a task that prefers no executor must leave for the global pool.
+        for job in running { job.runSynchronously(on: executor) }
         running.removeAll(keepingCapacity: true)
     }
 

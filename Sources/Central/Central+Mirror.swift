@@ -176,8 +176,7 @@ extension Central {
         // Set by adapterDidAppear alone.
         let adapter = unsafeDowncast(adapterOwner, to: Adapter.self)
         let now = clock.now
-        device.lastSeen = now
-        device.lastSeenWall = clock.wallNow
+        device.noteSeen(at: now, wall: clock.wallNow)
         if device.remote !== remote { takeOver(device, remote, adapter) }
         if let link = device.link { heardWhileWanted(device, link) }
         if device.candidateGeneration != scanTable.generation { findCandidates(device, remote) }

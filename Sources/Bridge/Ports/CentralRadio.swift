@@ -57,6 +57,8 @@ public final class CentralRadio: RadioPort {
 
     public func device(_ address: BluetoothAddress) -> DeviceReport? { central.device(address).map { Self.report($0) } }
 
+    public func isBonded(_ address: BluetoothAddress) -> Bool { central.device(address)?.isBonded ?? false }
+
     public func services(_ address: BluetoothAddress) -> [ServiceReport] {
         (central.device(address)?.services ?? []).map { Self.report($0) }
     }

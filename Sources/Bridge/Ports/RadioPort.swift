@@ -55,6 +55,8 @@ public protocol RadioPort: AnyObject {
     var counts: RadioCounts { get }
     var deviceAddresses: [BluetoothAddress] { get }
     func device(_ address: BluetoothAddress) -> DeviceReport?
+    /// Whether the radio has a bond with the device, without the whole report.
+    func isBonded(_ address: BluetoothAddress) -> Bool
     func services(_ address: BluetoothAddress) -> [ServiceReport]
     /// What was heard last of a device; nil where nothing was.
     func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)?
@@ -87,6 +89,10 @@ public protocol RadioPort: AnyObject {
     func pair(_ address: BluetoothAddress, timeout: Duration) async throws(CommandError)
     func unpair(_ address: BluetoothAddress) async throws(CommandError)
     func forget(_ address: BluetoothAddress) async throws(CommandError)
+}
+
+extension RadioPort {
+    public func isBonded(_ address: BluetoothAddress) -> Bool { device(address)?.isBonded ?? false }
 }
 
 /// One value of a characteristic, valid during the call.

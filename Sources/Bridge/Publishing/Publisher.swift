@@ -83,6 +83,13 @@ final class Publisher {
         return false
     }
 
+    /// Publishes at QoS 0 that a scan found a device.
+    func found(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) {
+        if broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) == .refused {
+            counts.droppedSlow += 1
+        }
+    }
+
     func noteDroppedOffline() { counts.droppedOffline += 1 }
 
     // MARK: States

@@ -99,7 +99,8 @@ extension FaultCase {
         },
         // What waited 30 s is sent at a bounded rate, and fresh values come behind it.
         FaultCase(
-            name: "broker-freeze", title: "broker: SIGSTOP for 30 s", limits: .init(first: 2, all: 110), keepsLinks: true
+            name: "broker-freeze", title: "broker: SIGSTOP for 30 s", limits: .init(first: 2, all: 110),
+            keepsLinks: true
         ) { run in
             try await run.during {
                 run.stage.broker.freeze()

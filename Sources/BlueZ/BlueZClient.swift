@@ -150,7 +150,11 @@ public final class BlueZClient {
                 // First, so that what the mirror tells may already call BlueZ.
                 state = .running
                 agent.register()
-                mirror.load(reply.reader())
+                if let arguments = reply.takeArguments() {
+                    arguments.withReader { mirror.load($0) }
+                } else {
+                    mirror.load(reply.reader())
+                }
                 delegate?.blueZ(didChange: state)
             case .failure(let error): loadFailed(BlueZError(error))
             }
@@ -168,9 +172,9 @@ public final class BlueZClient {
 
     private func handle(_ view: borrowing DBusMessageView) {
         if view.memberEquals("PropertiesChanged") {
-            mirror.propertiesChanged(path: view.path, view.reader())
+            mirror.propertiesChanged(view)
         } else if view.memberEquals("InterfacesAdded") {
-            mirror.interfacesAdded(view.reader())
+            if view.withWireReader({ mirror.interfacesAdded($0) }) == nil { mirror.interfacesAdded(view.reader()) }
         } else if view.memberEquals("InterfacesRemoved") {
             mirror.interfacesRemoved(view.reader())
         } else if view.memberEquals("NameOwnerChanged") {

@@ -1,3 +1,5 @@
+internal import Glibc
+
 /// A refusal by BlueZ or by the bus on the way to it. The D-Bus error name and message are kept as they came.
 public struct BlueZError: Error, Sendable, CustomStringConvertible {
     /// What the error means for the one who called.
@@ -96,12 +98,12 @@ public struct BlueZError: Error, Sendable, CustomStringConvertible {
 
     /// `org.bluez.Error.Failed` says what happened in its message alone.
     private static func kindOfFailure(_ message: String) -> Kind {
-        if message.contains("Not connected") { return .notConnected }
+        if strstr(message, "Not connected") != nil { return .notConnected }
         for word in ["-connection-", "connection abort", "Connection", "Host is down", "No route to host", "timed out"]
-        where message.contains(word) {
+        where strstr(message, word) != nil {
             return .connectionFailed
         }
-        if message.contains("In Progress") || message.contains("in progress") { return .inProgress }
+        if strstr(message, "In Progress") != nil || strstr(message, "in progress") != nil { return .inProgress }
         return .failed
     }
 

@@ -7,21 +7,21 @@ internal import EventLoop
 @EventLoopActor
 enum DeviceParser {
     /// Reads `{sv}` entries. What changes with each advertisement is asked for first.
-    static func apply(_ entries: inout MessageReader, to device: RemoteDevice) -> DeviceFields {
+    static func apply<Reader: ArgumentReader>(_ entries: inout Reader, to device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
         while entries.isAt(.dictEntry) {
-            var key = entries.enter()
+            let key = entries.enter()
             var value = key
             value.next()
             value = value.enter()
-            if !applyAdvertised(&key, &value, to: device, &fields) { applyState(&key, &value, to: device, &fields) }
+            if !applyAdvertised(key, value, to: device, &fields) { applyState(key, value, to: device, &fields) }
             entries.next()
         }
         return fields
     }
 
-    private static func applyAdvertised(
-        _ key: inout MessageReader, _ value: inout MessageReader, to device: RemoteDevice, _ fields: inout DeviceFields
+    private static func applyAdvertised<Reader: ArgumentReader>(
+        _ key: Reader, _ value: Reader, to device: RemoteDevice, _ fields: inout DeviceFields
     ) -> Bool {
         if key.equals("RSSI") {
             device.rssi = signal(value.int16())
@@ -56,7 +56,7 @@ enum DeviceParser {
         return Int8(exactly: value)
     }
 
-    private static func manufacturerData(_ entries: MessageReader, into records: inout RecordBuffer) {
+    private static func manufacturerData(_ entries: some ArgumentReader, into records: inout RecordBuffer) {
         var entries = entries
         records.removeAll()
         while entries.isAt(.dictEntry) {
@@ -68,7 +68,7 @@ enum DeviceParser {
         }
     }
 
-    private static func serviceData(_ entries: MessageReader, into records: inout RecordBuffer) {
+    private static func serviceData(_ entries: some ArgumentReader, into records: inout RecordBuffer) {
         var entries = entries
         records.removeAll()
         while entries.isAt(.dictEntry) {
@@ -82,7 +82,7 @@ enum DeviceParser {
 
     /// AD structures that BlueZ has no property for; of these the solicited services are used. True where they changed.
     /// Source: Core Specification Supplement, Part A §1.10.
-    private static func advertisingData(_ entries: MessageReader, of device: RemoteDevice) -> Bool {
+    private static func advertisingData(_ entries: some ArgumentReader, of device: RemoteDevice) -> Bool {
         var entries = entries
         var solicited: [BluetoothUUID] = []
         while entries.isAt(.dictEntry) {
@@ -107,8 +107,8 @@ enum DeviceParser {
 
     // MARK: What changes seldom
 
-    private static func applyState(
-        _ key: inout MessageReader, _ value: inout MessageReader, to device: RemoteDevice, _ fields: inout DeviceFields
+    private static func applyState<Reader: ArgumentReader>(
+        _ key: Reader, _ value: Reader, to device: RemoteDevice, _ fields: inout DeviceFields
     ) {
         if key.equals("Connected") {
             set(&device.isConnected, value.bool(), .connected, &fields)
@@ -150,7 +150,7 @@ enum DeviceParser {
         fields.insert(field)
     }
 
-    private static func services(_ value: MessageReader, of device: RemoteDevice) -> Bool {
+    private static func services(_ value: some ArgumentReader, of device: RemoteDevice) -> Bool {
         guard value.isAt(.array) else { return false }
         var names = value.enter()
         var services: [BluetoothUUID] = []
@@ -177,7 +177,7 @@ enum DeviceParser {
     }
 
     /// Percentage of Battery1.
-    static func applyBattery(_ entries: inout MessageReader, to device: RemoteDevice) -> DeviceFields {
+    static func applyBattery(_ entries: inout some ArgumentReader, to device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
         while entries.isAt(.dictEntry) {
             var key = entries.enter()
@@ -193,7 +193,7 @@ enum DeviceParser {
     }
 
     /// Names of properties that BlueZ withdraws.
-    static func invalidate(_ names: inout MessageReader, of device: RemoteDevice) -> DeviceFields {
+    static func invalidate(_ names: inout some ArgumentReader, of device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
         while names.isAt(.string) {
             if names.equals("RSSI") {

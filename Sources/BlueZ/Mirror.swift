@@ -11,6 +11,8 @@ final class Mirror {
     private(set) var table = PathTable()
     /// GATT objects whose parent has not come yet.
     private var orphans: [RemoteObject] = []
+    /// Counts the loads, so that an object tells whether the last one had it.
+    private var loads: UInt32 = 0
     private var newAdapters: [RemoteAdapter] = []
     private var changedAdapters: [RemoteAdapter] = []
     private var newDevices: [(device: RemoteDevice, isHeard: Bool)] = []
@@ -24,15 +26,15 @@ final class Mirror {
     // MARK: What arrives
 
     /// The reply of GetManagedObjects, `a{oa{sa{sv}}}`: the whole truth at this point of the message stream.
-    func load(_ reader: MessageReader) {
-        var seen: Set<ObjectIdentifier> = []
+    func load(_ reader: some ArgumentReader) {
+        loads &+= 1
         var objects = reader.enter()
         while objects.isAt(.dictEntry) {
             var entry = objects.enter()
-            if let object = apply(objectAt: &entry, isLive: false) { seen.insert(ObjectIdentifier(object)) }
+            if let object = apply(objectAt: &entry, isLive: false) { object.seenInLoad = loads }
             objects.next()
         }
-        for object in table.objects where !seen.contains(ObjectIdentifier(object)) {
+        for object in table.objects where object.seenInLoad != loads {
             // A placeholder for the controller of a device that is there stays.
             if let adapter = object as? RemoteAdapter, adapter.address == nil { continue }
             remove(object)
@@ -41,14 +43,14 @@ final class Mirror {
     }
 
     /// InterfacesAdded, `oa{sa{sv}}`.
-    func interfacesAdded(_ reader: MessageReader) {
+    func interfacesAdded(_ reader: some ArgumentReader) {
         var reader = reader
         _ = apply(objectAt: &reader, isLive: true)
         announce()
     }
 
     /// InterfacesRemoved, `oas`.
-    func interfacesRemoved(_ reader: MessageReader) {
+    func interfacesRemoved(_ reader: some ArgumentReader) {
         var reader = reader
         guard let object = reader.withBytes({ table.find($0) }) ?? nil else { return }
         reader.next()
@@ -62,7 +64,13 @@ final class Mirror {
     }
 
     /// PropertiesChanged, `sa{sv}as`. The hot path.
-    func propertiesChanged(path: UnsafeRawBufferPointer, _ reader: MessageReader) {
+    func propertiesChanged(_ view: borrowing DBusMessageView) {
+        let path = view.path
+        if view.withWireReader({ propertiesChanged(path: path, $0) }) != nil { return }
+        propertiesChanged(path: path, view.reader())
+    }
+
+    func propertiesChanged(path: UnsafeRawBufferPointer, _ reader: some ArgumentReader) {
         guard let object = table.find(path) else { return }
         var reader = reader
         switch object.kind {
@@ -106,7 +114,7 @@ final class Mirror {
 
     // MARK: Changes
 
-    private func deviceChanged(_ device: RemoteDevice, _ reader: inout MessageReader) {
+    private func deviceChanged(_ device: RemoteDevice, _ reader: inout some ArgumentReader) {
         var fields: DeviceFields = []
         if reader.equals("org.bluez.Device1") {
             reader.next()
@@ -131,7 +139,9 @@ final class Mirror {
         if !fields.isEmpty, device.isAnnounced { delegate?.blueZ(device: device, didChange: fields) }
     }
 
-    private func characteristicChanged(_ characteristic: RemoteCharacteristic, _ reader: inout MessageReader) {
+    private func characteristicChanged(
+        _ characteristic: RemoteCharacteristic, _ reader: inout some ArgumentReader
+    ) {
         guard reader.equals("org.bluez.GattCharacteristic1") else { return }
         reader.next()
         var entries = reader.enter()
@@ -146,7 +156,7 @@ final class Mirror {
     // MARK: Objects
 
     /// Reads a path and its interfaces, and makes or completes the object.
-    private func apply(objectAt reader: inout MessageReader, isLive: Bool) -> RemoteObject? {
+    private func apply<Reader: ArgumentReader>(objectAt reader: inout Reader, isLive: Bool) -> RemoteObject? {
         guard reader.isAt(.objectPath) else { return nil }
         let path = reader
         reader.next()
@@ -167,8 +177,8 @@ final class Mirror {
         return object
     }
 
-    private func apply(
-        _ interface: MessageReader, _ properties: inout MessageReader, at path: UnsafeRawBufferPointer, isLive: Bool
+    private func apply<Reader: ArgumentReader>(
+        _ interface: Reader, _ properties: inout Reader, at path: UnsafeRawBufferPointer, isLive: Bool
     ) -> RemoteObject? {
         if interface.equals("org.bluez.Device1") {
             let device: RemoteDevice = findOrMake(at: path, kind: .device) { self.makeDevice(at: $0) }
@@ -197,7 +207,7 @@ final class Mirror {
     }
 
     private func applyDevice(
-        _ properties: inout MessageReader, to device: RemoteDevice, isLive: Bool
+        _ properties: inout some ArgumentReader, to device: RemoteDevice, isLive: Bool
     ) -> RemoteDevice {
         let isNew = !device.isAnnounced
         device.isAnnounced = true
@@ -213,8 +223,8 @@ final class Mirror {
 
     private var repeated: [(RemoteDevice, DeviceFields)] = []
 
-    private func applyGATT(
-        _ interface: MessageReader, _ properties: inout MessageReader, at path: UnsafeRawBufferPointer
+    private func applyGATT<Reader: ArgumentReader>(
+        _ interface: Reader, _ properties: inout Reader, at path: UnsafeRawBufferPointer
     ) -> RemoteObject? {
         if interface.equals("org.bluez.GattService1") {
             let service: RemoteService = findOrMake(at: path, kind: .service) { RemoteService(path: $0) }
@@ -285,7 +295,7 @@ final class Mirror {
         return true
     }
 
-    private func interfaceRemoved(_ name: MessageReader, from object: RemoteObject) {
+    private func interfaceRemoved(_ name: some ArgumentReader, from object: RemoteObject) {
         switch object {
         case let adapter as RemoteAdapter:
             if name.equals("org.bluez.Adapter1") { remove(adapter) }

@@ -5,7 +5,7 @@ internal import EventLoop
 /// Properties of Adapter1 and AdvertisementMonitorManager1.
 @EventLoopActor
 enum AdapterParser {
-    static func apply(_ entries: inout MessageReader, to adapter: RemoteAdapter) {
+    static func apply(_ entries: inout some ArgumentReader, to adapter: RemoteAdapter) {
         while entries.isAt(.dictEntry) {
             let key = entries.enter()
             var value = key
@@ -27,7 +27,7 @@ enum AdapterParser {
     }
 
     /// Whether `SupportedMonitorTypes` holds `or_patterns`.
-    static func takesPatterns(_ entries: inout MessageReader) -> Bool {
+    static func takesPatterns(_ entries: inout some ArgumentReader) -> Bool {
         var takes = false
         while entries.isAt(.dictEntry) {
             let key = entries.enter()
@@ -51,7 +51,7 @@ enum AdapterParser {
 /// is that in the path.
 @EventLoopActor
 enum GATTParser {
-    static func apply(_ entries: inout MessageReader, to service: RemoteService) {
+    static func apply(_ entries: inout some ArgumentReader, to service: RemoteService) {
         service.handle = service.handleInPath
         forEach(&entries) { key, value in
             if key.equals("UUID") {
@@ -72,7 +72,7 @@ enum GATTParser {
         }
     }
 
-    static func apply(_ entries: inout MessageReader, to characteristic: RemoteCharacteristic) {
+    static func apply(_ entries: inout some ArgumentReader, to characteristic: RemoteCharacteristic) {
         characteristic.handle = characteristic.handleInPath
         forEach(&entries) { key, value in
             if key.equals("UUID") {
@@ -95,7 +95,7 @@ enum GATTParser {
         }
     }
 
-    static func apply(_ entries: inout MessageReader, to descriptor: RemoteDescriptor) {
+    static func apply(_ entries: inout some ArgumentReader, to descriptor: RemoteDescriptor) {
         descriptor.handle = descriptor.handleInPath
         forEach(&entries) { key, value in
             if key.equals("UUID") {
@@ -107,7 +107,7 @@ enum GATTParser {
     }
 
     /// PropertiesChanged of a characteristic: the value where there is one goes straight to its handler. True for one.
-    static func applyChange(_ entries: inout MessageReader, to characteristic: RemoteCharacteristic) -> Bool {
+    static func applyChange(_ entries: inout some ArgumentReader, to characteristic: RemoteCharacteristic) -> Bool {
         var hasValue = false
         while entries.isAt(.dictEntry) {
             let key = entries.enter()
@@ -143,8 +143,8 @@ enum GATTParser {
         }
     }
 
-    private static func forEach(
-        _ entries: inout MessageReader, _ body: (MessageReader, MessageReader) -> Void
+    private static func forEach<Reader: ArgumentReader>(
+        _ entries: inout Reader, _ body: (Reader, Reader) -> Void
     ) {
         while entries.isAt(.dictEntry) {
             let key = entries.enter()
@@ -156,7 +156,7 @@ enum GATTParser {
     }
 }
 
-extension MessageReader {
+extension ArgumentReader {
     /// The UUID that stands here as text, read in place.
     func uuid() -> BluetoothUUID? {
         withBytes { BluetoothUUID(text: $0) } ?? nil

@@ -16,26 +16,22 @@ public struct RecordBuffer {
     }
 
     mutating func append(company: UInt16, _ value: UnsafeRawBufferPointer) {
-        append(company)
-        appendValue(value)
+        withUnsafeBytes(of: company) { append(key: $0, value) }
     }
 
     mutating func append(uuid: BluetoothUUID, _ value: UnsafeRawBufferPointer) {
-        append(uuid.high)
-        append(uuid.low)
-        appendValue(value)
+        withUnsafeBytes(of: (uuid.high, uuid.low)) { append(key: $0, value) }
     }
 
-    private mutating func appendValue(_ value: UnsafeRawBufferPointer) {
+    private mutating func append(key: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) {
         // Longer than any advertisement: what does not fit the length field is cut, never trusted.
         let length = UInt16(clamping: value.count)
-        append(length)
-        bytes.append(contentsOf: value.prefix(Int(length)))
+        // No more than is needed: there may be thousands of devices.
+        bytes.reserveCapacity(bytes.count + key.count + 2 + Int(length))
+        bytes.append(contentsOf: key)
+        withUnsafeBytes(of: length) { bytes.append(contentsOf: $0) }
+        bytes.append(contentsOf: UnsafeRawBufferPointer(rebasing: value[..<Int(length)]))
         count += 1
-    }
-
-    private mutating func append<Value: FixedWidthInteger>(_ value: Value) {
-        withUnsafeBytes(of: value) { bytes.append(contentsOf: $0) }
     }
 
     /// Each record of manufacturer data: company identifier and what follows it.

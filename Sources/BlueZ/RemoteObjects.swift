@@ -14,6 +14,8 @@ public class RemoteObject {
     nonisolated let pathBytes: [UInt8]
     nonisolated let pathHash: UInt64
     public internal(set) final var isGone = false
+    /// The number of the last load that had it.
+    final var seenInLoad: UInt32 = 0
 
     nonisolated init(path: UnsafeRawBufferPointer, kind: Kind) {
         self.kind = kind

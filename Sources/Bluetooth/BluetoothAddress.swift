@@ -15,11 +15,20 @@ public struct BluetoothAddress: Hashable, Comparable, Sendable, CustomStringConv
 
     /// The same for text that stands as UTF-8 bytes.
     public init?(parsingBytes text: some Collection<UInt8>) {
+        guard
+            let parsed = text.withContiguousStorageIfAvailable({ Self.value(of: $0) })
+                ?? Array(text).withUnsafeBufferPointer({ Self.value(of: $0) })
+        else { return nil }
+        value = parsed
+    }
+
+    private static func value(of text: UnsafeBufferPointer<UInt8>) -> UInt64? {
         let isPlain = text.count == 12
         guard isPlain || text.count == 17 else { return nil }
         var value: UInt64 = 0
         var separator: UInt8?
-        for (index, character) in text.enumerated() {
+        for index in text.indices {
+            let character = text[index]
             if !isPlain, index % 3 == 2 {
                 guard separator == nil || separator == character,
                     character == 0x3a || character == 0x2d || character == 0x5f
@@ -30,7 +39,7 @@ public struct BluetoothAddress: Hashable, Comparable, Sendable, CustomStringConv
             guard let digit = Hex.value(of: character) else { return nil }
             value = value << 4 | UInt64(digit)
         }
-        self.value = value
+        return value
     }
 
     public static func < (left: BluetoothAddress, right: BluetoothAddress) -> Bool { left.value < right.value }

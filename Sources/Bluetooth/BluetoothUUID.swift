@@ -27,19 +27,24 @@ public struct BluetoothUUID: Hashable, Comparable, Sendable, CustomStringConvert
         self.init(parsingBytes: text.utf8)
     }
 
-    /// The same for text that stands as UTF-8 bytes; nothing is allocated.
+    /// The same for text that stands as UTF-8 bytes.
     public init?(parsingBytes text: some Collection<UInt8>) {
-        var digits = text[...]
-        if digits.count > 2, digits.first == UInt8(ascii: "0"),
-            digits.dropFirst().first.map({ $0 | 32 }) == UInt8(ascii: "x")
-        {
-            digits = digits.dropFirst(2)
-        }
-        let length = digits.count
+        guard
+            let parsed = text.withContiguousStorageIfAvailable({ Self.parse($0) })
+                ?? Array(text).withUnsafeBufferPointer({ Self.parse($0) })
+        else { return nil }
+        self = parsed
+    }
+
+    private static func parse(_ text: UnsafeBufferPointer<UInt8>) -> BluetoothUUID? {
+        var first = 0
+        if text.count > 2, text[0] == UInt8(ascii: "0"), text[1] | 32 == UInt8(ascii: "x") { first = 2 }
+        let length = text.count - first
         guard length == 4 || length == 8 || length == 32 || length == 36 else { return nil }
         var high: UInt64 = 0
         var low: UInt64 = 0
-        for (index, character) in digits.enumerated() {
+        for index in 0..<length {
+            let character = text[first + index]
             if length == 36, index == 8 || index == 13 || index == 18 || index == 23 {
                 guard character == UInt8(ascii: "-") else { return nil }
                 continue
@@ -48,7 +53,8 @@ public struct BluetoothUUID: Hashable, Comparable, Sendable, CustomStringConvert
             high = high << 4 | low >> 60
             low = low << 4 | UInt64(digit)
         }
-        if length <= 8 { self.init(short32: UInt32(truncatingIfNeeded: low)) } else { self.init(high: high, low: low) }
+        return length <= 8
+            ? BluetoothUUID(short32: UInt32(truncatingIfNeeded: low)) : BluetoothUUID(high: high, low: low)
     }
 
     /// Reads the 2, 4 or 16 bytes of an advertisement or a packet, least significant first.

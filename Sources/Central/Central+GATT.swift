@@ -100,20 +100,20 @@ extension Central {
         _ characteristic: GATTCharacteristic, offset: Int = 0, timeout: Duration? = nil
     ) async throws(CentralError) -> [UInt8] {
         let (device, link) = try connected(characteristic.device)
-        let subject = "reading \(characteristic.text) of \(device.address)"
+        func subject() -> String { "reading \(characteristic.text) of \(device.address)" }
         guard let remote = characteristic.remote else {
             guard let level = device.remote?.battery else { throw notConnected(device.address) }
             deliver([level], of: characteristic, .read)
             return [level]
         }
         guard characteristic.properties.contains(.read) else {
-            throw CentralError(.notSupported, "\(subject): the characteristic has not the property read")
+            throw CentralError(.notSupported, "\(subject()): the characteristic has not the property read")
         }
-        let offset = try checkedOffset(offset, subject)
+        let offset = try checkedOffset(offset, subject())
         characteristic.readsUnderWay += 1
         let value: [UInt8]
         do throws(CentralError) {
-            value = try await call(subject, link, timeout) { done in
+            value = try await call(subject(), link, timeout) { done in
                 self.bluez.read(remote, offset: offset, done)
             }
         } catch {
@@ -138,17 +138,17 @@ extension Central {
         timeout: Duration? = nil
     ) async throws(CentralError) {
         let (device, link) = try connected(characteristic.device)
-        let subject = "writing \(characteristic.text) of \(device.address)"
+        func subject() -> String { "writing \(characteristic.text) of \(device.address)" }
         guard let remote = characteristic.remote else {
-            throw CentralError(.notSupported, "\(subject): BlueZ shows the battery level for reading only")
+            throw CentralError(.notSupported, "\(subject()): BlueZ shows the battery level for reading only")
         }
-        let isCommand = try WriteChoice.isCommand(type, characteristic.properties, subject)
+        let isCommand = try WriteChoice.isCommand(type, characteristic.properties, subject())
         characteristic.commands?.release()
-        let offset = try checkedOffset(offset, subject)
+        let offset = try checkedOffset(offset, subject())
         try WriteChoice.check(
             length: value.count, offset: Int(offset), isCommand: isCommand, mtu: characteristic.mtu ?? device.mtu,
-            subject)
-        try await call(subject, link, timeout) { done in
+            subject())
+        try await call(subject(), link, timeout) { done in
             self.bluez.write(value, to: remote, isCommand: isCommand, offset: offset, done)
         }
     }
@@ -157,9 +157,9 @@ extension Central {
         _ descriptor: GATTDescriptor, offset: Int = 0, timeout: Duration? = nil
     ) async throws(CentralError) -> [UInt8] {
         let (device, link) = try connected(descriptor.characteristic?.device)
-        let subject = "reading \(descriptor.text) of \(device.address)"
-        let offset = try checkedOffset(offset, subject)
-        return try await call(subject, link, timeout) { done in
+        func subject() -> String { "reading \(descriptor.text) of \(device.address)" }
+        let offset = try checkedOffset(offset, subject())
+        return try await call(subject(), link, timeout) { done in
             self.bluez.read(descriptor.remote, offset: offset, done)
         }
     }
@@ -168,10 +168,10 @@ extension Central {
         _ value: [UInt8], to descriptor: GATTDescriptor, offset: Int = 0, timeout: Duration? = nil
     ) async throws(CentralError) {
         let (device, link) = try connected(descriptor.characteristic?.device)
-        let subject = "writing \(descriptor.text) of \(device.address)"
-        let offset = try checkedOffset(offset, subject)
-        try WriteChoice.check(length: value.count, offset: Int(offset), isCommand: false, mtu: nil, subject)
-        try await call(subject, link, timeout) { done in
+        func subject() -> String { "writing \(descriptor.text) of \(device.address)" }
+        let offset = try checkedOffset(offset, subject())
+        try WriteChoice.check(length: value.count, offset: Int(offset), isCommand: false, mtu: nil, subject())
+        try await call(subject(), link, timeout) { done in
             self.bluez.write(value, to: descriptor.remote, offset: offset, done)
         }
     }
@@ -179,7 +179,7 @@ extension Central {
     /// Makes a call that ends with its reply, its deadline or the link, whichever comes first. What BlueZ refuses
     /// because an earlier call on the attribute has not ended is asked again.
     func call<Value>(
-        _ subject: String, _ link: Link, _ timeout: Duration?,
+        _ subject: @autoclosure () -> String, _ link: Link, _ timeout: Duration?,
         _ make: @EventLoopActor (@escaping @EventLoopActor (Result<Value, BlueZError>) -> Void) -> Void
     ) async throws(CentralError) -> Value {
         let deadline = clock.now + (timeout ?? options.callTimeout)
@@ -194,20 +194,20 @@ extension Central {
                 throw error
             } catch let error as BlueZError {
                 if error.kind == .att(ATTError.unlikely), await linkEnds(link) {
-                    throw CentralError(.notConnected, "\(subject): the connection ended", bluezName: error.name)
+                    throw CentralError(.notConnected, "\(subject()): the connection ended", bluezName: error.name)
                 }
                 guard error.kind == .inProgress || error.isAcquired, clock.now + .milliseconds(50) < deadline,
                     link.phase == .up
                 else {
-                    throw CentralError(error, .gatt, subject)
+                    throw CentralError(error, .gatt, subject())
                 }
             } catch {
-                if error is CancellationError { throw CentralError(.cancelled, "\(subject): cancelled") }
+                if error is CancellationError { throw CentralError(.cancelled, "\(subject()): cancelled") }
                 let limit = (timeout ?? options.callTimeout).clampedMilliseconds
-                throw CentralError(.timeout, "\(subject): no answer within \(limit) ms")
+                throw CentralError(.timeout, "\(subject()): no answer within \(limit) ms")
             }
             do { try await clock.sleep(for: .milliseconds(50)) } catch {
-                throw CentralError(.cancelled, "\(subject): cancelled")
+                throw CentralError(.cancelled, "\(subject()): cancelled")
             }
         }
     }
@@ -231,9 +231,10 @@ extension Central {
         CentralError(.notConnected, "\(address) is not connected; connect it first")
     }
 
-    private func checkedOffset(_ offset: Int, _ subject: String) throws(CentralError) -> UInt16 {
+    private func checkedOffset(_ offset: Int, _ subject: @autoclosure () -> String) throws(CentralError) -> UInt16 {
         guard (0...ATT.longestValue).contains(offset) else {
-            throw CentralError(.badRequest, "\(subject): 'offset' must be from 0 to \(ATT.longestValue), not \(offset)")
+            throw CentralError(
+                .badRequest, "\(subject()): 'offset' must be from 0 to \(ATT.longestValue), not \(offset)")
         }
         return UInt16(offset)
     }
@@ -275,7 +276,7 @@ extension Central {
 /// Which kind of write is right, without I/O.
 enum WriteChoice {
     static func isCommand(
-        _ type: WriteType, _ properties: CharacteristicProperties, _ subject: String
+        _ type: WriteType, _ properties: CharacteristicProperties, _ subject: @autoclosure () -> String
     ) throws(CentralError) -> Bool {
         let takesRequest = properties.contains(.write)
         let takesCommand = properties.contains(.writeWithoutResponse)
@@ -284,29 +285,29 @@ enum WriteChoice {
         case .automatic where takesCommand: return true
         case .request where takesRequest: return false
         case .command where takesCommand: return true
-        case .automatic: throw CentralError(.notSupported, "\(subject): the characteristic cannot be written")
+        case .automatic: throw CentralError(.notSupported, "\(subject()): the characteristic cannot be written")
         case .request:
-            throw CentralError(.notSupported, "\(subject): it has not the property write; use the type command")
+            throw CentralError(.notSupported, "\(subject()): it has not the property write; use the type command")
         case .command:
             throw CentralError(
-                .notSupported, "\(subject): it has not the property write-without-response; use the type request")
+                .notSupported, "\(subject()): it has not the property write-without-response; use the type request")
         }
     }
 
     /// An attribute value has at most 512 bytes, a command at most MTU-3. Source: Core specification, Vol 3 Part F §3.2.9,
     /// §3.4.5.3.
     static func check(
-        length: Int, offset: Int, isCommand: Bool, mtu: Int?, _ subject: String
+        length: Int, offset: Int, isCommand: Bool, mtu: Int?, _ subject: @autoclosure () -> String
     ) throws(CentralError) {
         if offset + length > ATT.longestValue {
             let end = offset == 0 ? "" : " from offset \(offset)"
             throw CentralError(
-                .tooLong, "\(subject): \(length) bytes\(end) go beyond the \(ATT.longestValue) of an attribute")
+                .tooLong, "\(subject()): \(length) bytes\(end) go beyond the \(ATT.longestValue) of an attribute")
         }
         if isCommand, let mtu, length > mtu - ATT.valueHeader {
             throw CentralError(
                 .tooLong,
-                "\(subject): a command holds \(mtu - ATT.valueHeader) bytes on this link, the value has \(length)")
+                "\(subject()): a command holds \(mtu - ATT.valueHeader) bytes on this link, the value has \(length)")
         }
     }
 }

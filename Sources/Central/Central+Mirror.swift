@@ -204,8 +204,7 @@ extension Central {
         let adapter = unsafeDowncast(adapterOwner, to: Adapter.self)
         adapter.heardCount &+= 1
         let now = clock.now
-        device.lastSeen = now
-        device.lastSeenWall = clock.wallNow
+        device.noteSeen(at: now, wall: clock.wallNow)
         if device.remote !== remote { takeOver(device, remote, adapter) }
         if let link = device.link { heardWhileWanted(device, link) }
         if device.candidateGeneration != scanTable.generation { findCandidates(device, remote) }

@@ -1,5 +1,6 @@
 internal import BlueZ
 public import Bluetooth
+internal import Glibc
 
 /// Why a request of the engine was not done. The codes are those of the MQTT contract.
 public struct CentralError: Error, Sendable, CustomStringConvertible {
@@ -44,7 +45,7 @@ extension CentralError {
             return
         }
         let (code, text) = Self.meaning(of: error, request)
-        let detail = error.message.isEmpty || text.contains(error.message) ? "" : ": \(error.message)"
+        let detail = error.message.isEmpty || strstr(text, error.message) != nil ? "" : ": \(error.message)"
         self.init(code, "\(subject): \(text)\(detail)", bluezName: error.name)
     }
 

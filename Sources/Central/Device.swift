@@ -70,9 +70,12 @@ public final class Device {
     public internal(set) var addressType = AddressType.public
     /// The controller that last heard it, or that holds its link.
     public internal(set) var adapter: Adapter?
-    public internal(set) var lastSeen: MonotonicTime?
-    public internal(set) var lastSeenWall: WallTime?
-    public internal(set) var connection = ConnectionSnapshot()
+    public var lastSeen: MonotonicTime? { seenAt > 0 ? MonotonicTime(nanoseconds: seenAt) : nil }
+    public var lastSeenWall: WallTime? { seenAt > 0 ? WallTime(milliseconds: seenAtWall) : nil }
+    public internal(set) var connection: ConnectionSnapshot {
+        get { history?.connection ?? ConnectionSnapshot() }
+        set { makeHistory().connection = newValue }
+    }
     /// The GATT tree; empty until BlueZ has resolved it.
     public internal(set) var services: [GATTService] = []
     /// The state that an observer keeps for this device, so that the hot path finds it without a look-up. While it is
@@ -86,13 +89,39 @@ public final class Device {
     var link: Link?
     /// The controller whose links this device's is among.
     weak var countedOn: Adapter?
-    var lastSnapshot = ConnectionSnapshot()
+    var lastSnapshot: ConnectionSnapshot {
+        get { history?.lastSnapshot ?? ConnectionSnapshot() }
+        set { makeHistory().lastSnapshot = newValue }
+    }
+    /// Nanoseconds of the monotonic clock, 0 for never, and milliseconds of the wall clock.
+    private var seenAt: UInt64 = 0
+    private var seenAtWall: Int64 = 0
+    private var history: History?
     var candidates: ScanSessionSet = []
     var candidateGeneration: UInt32 = 0
     var reported: ScanSessionSet = []
 
+    /// What there is to say of links: of thousands of devices, few ever have one.
+    @EventLoopActor
+    private final class History {
+        var connection = ConnectionSnapshot()
+        var lastSnapshot = ConnectionSnapshot()
+    }
+
     init(address: BluetoothAddress) {
         self.address = address
+    }
+
+    func noteSeen(at time: MonotonicTime, wall: WallTime) {
+        seenAt = time.nanoseconds
+        seenAtWall = wall.milliseconds
+    }
+
+    private func makeHistory() -> History {
+        if let history { return history }
+        let made = History()
+        history = made
+        return made
     }
 
     /// BlueZ has an object for it.

@@ -25,11 +25,11 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
 
     /// - Throws: ``ParseError`` that says what is wrong.
     public init(parsing text: String) throws(ParseError) {
-        guard let schemeEnd = text.firstRange(of: "://") else {
+        guard let colon = text.firstIndex(of: ":"), text[colon...].hasPrefix("://") else {
             throw ParseError(message: "expected a URL such as mqtt://127.0.0.1:1883")
         }
-        let scheme = text[..<schemeEnd.lowerBound].lowercased()
-        var rest = text[schemeEnd.upperBound...]
+        let scheme = text[..<colon].lowercased()
+        var rest = text[colon...].dropFirst(3)
         switch scheme {
         case "mqtt", "tcp": self.init(host: "", port: 1883)
         case "mqtts", "ssl": self.init(host: "", port: 8883, isTLS: true)

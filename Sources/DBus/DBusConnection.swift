@@ -16,6 +16,9 @@ public final class DBusConnection {
 
     /// Messages dispatched before other descriptors get their turn.
     private static let dispatchLimit = 512
+    /// libdbus reads about 2 KiB at a time. So many messages in them say that there is more, which is read without a
+    /// turn of the loop.
+    private static let fullRead = 4
     /// Keeps what libdbus points to alive. Emptied by ``shutDown()``.
     private static var open: [ObjectIdentifier: DBusConnection] = [:]
 
@@ -27,6 +30,11 @@ public final class DBusConnection {
     private var isOpen = true
     private var isDispatching = false
     private var isDispatchScheduled = false
+    /// A watch is being handled, after which there is a dispatch in any case.
+    private var isReading = false
+    private var dispatchedInTurn = 0
+    /// Messages that this dispatch has handed on.
+    private var handled = 0
 
     private struct Export {
         let isSubtree: Bool
@@ -147,9 +155,16 @@ public final class DBusConnection {
     private func add(_ watch: OpaquePointer?) -> Bool {
         watches.add(watch) { [weak self] watch, flags in
             guard let self, isOpen else { return }
+            isReading = true
             dbus_watch_handle(watch, flags)
+            isReading = false
         } afterwards: { [weak self] in
-            self?.dispatch()
+            guard let self else { return false }
+            let count = dispatch()
+            dispatchedInTurn += count
+            if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
+            dispatchedInTurn = 0
+            return false
         }
     }
 
@@ -160,7 +175,7 @@ public final class DBusConnection {
     }
 
     private func scheduleDispatch() {
-        guard !isDispatching, !isDispatchScheduled else { return }
+        guard !isDispatching, !isReading, !isDispatchScheduled else { return }
         isDispatchScheduled = true
         _ = EventLoop.shared.schedule(at: .now) { [weak self] in
             self?.isDispatchScheduled = false
@@ -168,20 +183,26 @@ public final class DBusConnection {
         }
     }
 
-    private func dispatch() {
-        guard isOpen, !isDispatching else { return }
+    /// Hands on what was read; gives back how many messages that were.
+    @discardableResult
+    private func dispatch() -> Int {
+        guard isOpen, !isDispatching else { return 0 }
         isDispatching = true
-        var left = Self.dispatchLimit
-        while isOpen, left > 0, dbus_connection_dispatch(pointer) == DBUS_DISPATCH_DATA_REMAINS { left -= 1 }
+        handled = 0
+        while isOpen, handled < Self.dispatchLimit,
+            dbus_connection_dispatch(pointer) == DBUS_DISPATCH_DATA_REMAINS
+        {}
         isDispatching = false
-        if isOpen, left == 0 { scheduleDispatch() }
+        if isOpen, handled >= Self.dispatchLimit { scheduleDispatch() }
+        return handled
     }
 
     private func handle(_ message: OpaquePointer) -> DBusHandlerResult {
+        handled += 1
         switch dbus_message_get_type(message) {
         case DBUS_MESSAGE_TYPE_SIGNAL:
             let view = DBusMessageView(message)
-            if view.interfaceEquals("org.freedesktop.DBus.Local"), view.memberEquals("Disconnected") {
+            if view.memberEquals("Disconnected"), view.interfaceEquals("org.freedesktop.DBus.Local") {
                 shutDown()
             } else {
                 for handler in signalHandlers { handler(view) }

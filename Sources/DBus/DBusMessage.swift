@@ -2,11 +2,25 @@ internal import CDBus
 public import EventLoop
 internal import Glibc
 
-/// A message of libdbus.
+/// One reference to a message of libdbus, for the message's object and its readers.
 ///
 /// `@unchecked Sendable`: the pointer never changes, and what it points to is touched on the loop only.
-private struct MessagePointer: @unchecked Sendable {
+final class MessageHandle: @unchecked Sendable {
     let raw: OpaquePointer
+
+    /// Takes over one reference.
+    init(_ raw: OpaquePointer) {
+        self.raw = raw
+    }
+
+    deinit {
+        if EventLoop.shared.isOnLoop { return dbus_message_unref(raw) }
+        // The last of many large messages lets libdbus read again, which calls into the loop.
+        let address = UInt(bitPattern: raw)
+        Task { @EventLoopActor in
+            if let pointer = OpaquePointer(bitPattern: address) { dbus_message_unref(pointer) }
+        }
+    }
 }
 
 /// A message of the bus. Source: `DBusMessage` of libdbus, which counts its references.
@@ -15,27 +29,18 @@ private struct MessagePointer: @unchecked Sendable {
 /// fails with that.
 @EventLoopActor
 public final class DBusMessage {
-    private nonisolated let holder: MessagePointer
-    /// Read by writers and readers too, which stay on the loop.
-    nonisolated var pointer: OpaquePointer { holder.raw }
-    // Written by the initializers and by writers, which are not Sendable and are made on the loop only.
+    // Both are written by the initializers, on the loop, and by writers, which are not Sendable and stay on the loop.
+    nonisolated(unsafe) private var handle: MessageHandle
     nonisolated(unsafe) private var firstFault: DBusError?
+    /// Read by writers and readers too, which stay on the loop.
+    nonisolated var pointer: OpaquePointer { handle.raw }
 
     /// Why the message cannot be sent, an `invalidMessage`; nil for one that can.
     public var fault: DBusError? { firstFault }
 
     /// Takes over one reference.
     init(adopting pointer: OpaquePointer) {
-        holder = MessagePointer(raw: pointer)
-    }
-
-    deinit {
-        if EventLoop.shared.isOnLoop { return dbus_message_unref(pointer) }
-        // The last of many large messages lets libdbus read again, which calls into the loop.
-        let address = UInt(bitPattern: pointer)
-        Task { @EventLoopActor in
-            if let pointer = OpaquePointer(bitPattern: address) { dbus_message_unref(pointer) }
-        }
+        handle = MessageHandle(pointer)
     }
 
     /// A method call. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_method_call`.
@@ -47,7 +52,7 @@ public final class DBusMessage {
             firstFault != nil
                 ? dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL)
                 : dbus_message_new_method_call(destination, path, interface, member))
-        holder = MessagePointer(raw: made)
+        handle = MessageHandle(made)
     }
 
     /// A signal. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_signal`.
@@ -56,13 +61,13 @@ public final class DBusMessage {
         let made = Self.made(
             firstFault != nil
                 ? dbus_message_new(DBUS_MESSAGE_TYPE_SIGNAL) : dbus_message_new_signal(path, interface, member))
-        holder = MessagePointer(raw: made)
+        handle = MessageHandle(made)
     }
 
     /// A message that only carries its fault.
     private init(faulty type: Int32, _ fault: DBusError) {
         firstFault = fault
-        holder = MessagePointer(raw: Self.made(dbus_message_new(type)))
+        handle = MessageHandle(Self.made(dbus_message_new(type)))
     }
 
     /// For calls of libdbus that give no message only when memory is out, where Swift itself goes on no longer.
@@ -134,7 +139,7 @@ public final class DBusMessage {
     }
 
     public func writer() -> MessageWriter { MessageWriter(self) }
-    public func reader() -> MessageReader { MessageReader(pointer, owner: self) }
+    public func reader() -> MessageReader { MessageReader(pointer, owner: handle) }
 
     public var path: String? { dbus_message_get_path(pointer).map { String(cString: $0) } }
     public var interface: String? { dbus_message_get_interface(pointer).map { String(cString: $0) } }
@@ -159,6 +164,13 @@ public final class DBusMessage {
     private var canChange: Bool {
         if isSealed { fail("the message was sent already: fill a copy") }
         return !isSealed
+    }
+
+    /// Lets go of what it holds; what readers still hold stays until they are gone. False where memory is out.
+    func empty() -> Bool {
+        guard let empty = dbus_message_new(dbus_message_get_type(pointer)) else { return false }
+        handle = MessageHandle(empty)
+        return true
     }
 
     var isCall: Bool { dbus_message_get_type(pointer) == DBUS_MESSAGE_TYPE_METHOD_CALL }
@@ -203,11 +215,24 @@ public struct DBusMessageView: ~Copyable {
     public func reader() -> MessageReader { MessageReader(pointer, owner: nil) }
 
     private static func bytes(_ text: UnsafePointer<CChar>?) -> UnsafeRawBufferPointer {
-        UnsafeRawBufferPointer(start: text, count: text.map { strlen($0) } ?? 0)
+        guard let text else { return UnsafeRawBufferPointer(start: nil, count: 0) }
+        return UnsafeRawBufferPointer(start: text, count: strlen(text))
     }
 
     private static func equal(_ text: UnsafePointer<CChar>?, _ other: StaticString) -> Bool {
         guard let text, other.hasPointerRepresentation else { return false }
         return strcmp(text, UnsafeRawPointer(other.utf8Start).assumingMemoryBound(to: CChar.self)) == 0
+    }
+}
+
+extension DBusMessageView {
+    /// Reads the arguments from a copy of their bytes, which is valid during the call. Nil, without a call, where the
+    /// sender has the other byte order or memory is out: then ``reader()`` serves.
+    public func withWireReader<Result>(_ body: @EventLoopActor (inout WireReader) -> Result) -> Result? {
+        guard let types = dbus_message_get_signature(pointer), let copy = MarshalledMessage(pointer) else { return nil }
+        defer { copy.free() }
+        let signature = UnsafeRawBufferPointer(start: types, count: strlen(types))
+        var reader = WireReader(copy.arguments, signature: signature)
+        return body(&reader)
     }
 }

@@ -39,9 +39,9 @@ public struct MessageReader {
     private var code = cdbus_type_invalid
     /// The text that stands here, looked up once: it is often compared with one name after another.
     private var characters: UnsafePointer<CChar>?
-    private let owner: DBusMessage?
+    private let owner: MessageHandle?
 
-    init(_ message: OpaquePointer, owner: DBusMessage?) {
+    init(_ message: OpaquePointer, owner: MessageHandle?) {
         iterator = DBusMessageIter()
         self.owner = owner
         if dbus_message_iter_init(message, &iterator) != 0 { arrive() }

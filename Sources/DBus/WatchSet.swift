@@ -46,6 +46,17 @@ struct WatchSet {
             registration?.cancel()
             registration = nil
         }
+
+        /// Calls `handle` for each enabled watch that an event is for.
+        @EventLoopActor
+        func handle(_ events: IOEvents, _ handle: @EventLoopActor (OpaquePointer, UInt32) -> Void) {
+            for watch in watches {
+                // An earlier one may have removed the rest.
+                guard watches.contains(watch), dbus_watch_get_enabled(watch) != 0 else { continue }
+                let flags = WatchSet.flags(events) & (dbus_watch_get_flags(watch) | WatchSet.always)
+                if flags != 0 { handle(watch, flags) }
+            }
+        }
     }
 
     /// The loop's registration; nil where epoll refuses it. Tests put a refusal here.
@@ -58,11 +69,12 @@ struct WatchSet {
 
     nonisolated init() {}
 
-    /// Takes over a watch. `handle` is called with what is ready for each watch, `afterwards` once for all. False where
-    /// the descriptor cannot be watched.
+    /// Takes over a watch. `handle` is called with what is ready for each watch, `afterwards` once for all; where that
+    /// gives back true, both are called again at once for what there is to read. False where the descriptor cannot be
+    /// watched.
     mutating func add(
         _ watch: OpaquePointer?, handle: @escaping @EventLoopActor (OpaquePointer, UInt32) -> Void,
-        afterwards: @escaping @EventLoopActor () -> Void
+        afterwards: @escaping @EventLoopActor () -> Bool
     ) -> Bool {
         guard let watch else { return true }
         let descriptor = dbus_watch_get_unix_fd(watch)
@@ -71,13 +83,8 @@ struct WatchSet {
         entries[descriptor] = entry
         if entry.report == nil {
             entry.report = { [weak entry] events in
-                for watch in entry?.watches ?? [] {
-                    // An earlier one may have removed the rest.
-                    guard let entry, entry.watches.contains(watch), dbus_watch_get_enabled(watch) != 0 else { continue }
-                    let flags = Self.flags(events) & (dbus_watch_get_flags(watch) | Self.always)
-                    if flags != 0 { handle(watch, flags) }
-                }
-                afterwards()
+                entry?.handle(events, handle)
+                while afterwards() { entry?.handle(.read, handle) }
             }
         }
         if entry.refresh() { return true }

@@ -12,13 +12,19 @@ public actor EventLoopActor {
 
     /// Runs `body` at once, as a part of the loop. For C callbacks that are known to arrive on the loop's thread;
     /// called on another thread it stops the process, since that is an error of ours and never of an input.
+    @inlinable
     public nonisolated static func assumeIsolated<Result>(
         _ body: @EventLoopActor () throws -> Result
     ) rethrows -> Result {
-        precondition(EventLoop.shared.isOnLoop, "the event loop's state was touched from another thread")
+        checkThread()
         return try withoutActuallyEscaping(body) { escaping in
             // The isolation is part of the closure's type only, not of its representation.
             try unsafeBitCast(escaping, to: (() throws -> Result).self)()
         }
+    }
+
+    @usableFromInline
+    nonisolated static func checkThread() {
+        precondition(EventLoop.shared.isOnLoop, "the event loop's state was touched from another thread")
     }
 }

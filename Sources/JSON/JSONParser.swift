@@ -71,10 +71,11 @@ extension JSONValue {
     /// jansson's own words, without the piece of input that it quotes.
     private static func text(of error: json_error_t) -> String {
         let text = withUnsafeBytes(of: error.text) { bytes in
-            String(decoding: bytes.prefix { $0 != 0 }.filter { $0 >= 0x20 && $0 < 0x7f }, as: UTF8.self)
+            bytes.prefix { $0 != 0 }.filter { $0 >= 0x20 && $0 < 0x7f }
         }
-        guard let near = text.firstRange(of: " near '") else { return text }
-        return String(text[..<near.lowerBound])
+        let quote = Array(" near '".utf8)
+        let end = text.indices.first { text[$0...].starts(with: quote) } ?? text.endIndex
+        return String(decoding: text[..<end], as: UTF8.self)
     }
 
     private static func value(of node: UnsafeMutablePointer<json_t>) -> JSONValue {

@@ -2,7 +2,9 @@
 public final class OutputBuffer {
     private var start: UnsafeMutablePointer<UInt8>
     private var capacity: Int
-    public private(set) var count = 0
+    // Private, so that the compiler sees every access and none has to be checked while the program runs.
+    private var used = 0
+    public var count: Int { used }
 
     public init(capacity: Int = 1024) {
         self.capacity = max(capacity, 64)
@@ -12,21 +14,21 @@ public final class OutputBuffer {
     deinit { start.deallocate() }
 
     /// Forgets what was written; the memory stays.
-    public func removeAll() { count = 0 }
+    public func removeAll() { used = 0 }
 
     /// Forgets all but the first bytes.
-    public func truncate(to length: Int) { count = min(count, max(0, length)) }
+    public func truncate(to length: Int) { used = min(used, max(0, length)) }
 
     /// What was written, until the next call that changes it.
     public func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
-        try body(UnsafeRawBufferPointer(start: start, count: count))
+        try body(UnsafeRawBufferPointer(start: start, count: used))
     }
 
     private func reserve(_ more: Int) {
-        guard count + more > capacity else { return }
-        let larger = max(capacity * 2, count + more)
+        guard used + more > capacity else { return }
+        let larger = max(capacity * 2, used + more)
         let fresh = UnsafeMutablePointer<UInt8>.allocate(capacity: larger)
-        fresh.update(from: start, count: count)
+        fresh.update(from: start, count: used)
         start.deallocate()
         start = fresh
         capacity = larger
@@ -34,8 +36,8 @@ public final class OutputBuffer {
 
     public func append(_ byte: UInt8) {
         reserve(1)
-        start[count] = byte
-        count += 1
+        start[used] = byte
+        used += 1
     }
 
     public func append(_ text: StaticString) {
@@ -45,8 +47,8 @@ public final class OutputBuffer {
     public func append(_ bytes: UnsafeRawBufferPointer) {
         guard let from = bytes.baseAddress else { return }
         reserve(bytes.count)
-        UnsafeMutableRawPointer(start + count).copyMemory(from: from, byteCount: bytes.count)
-        count += bytes.count
+        UnsafeMutableRawPointer(start + used).copyMemory(from: from, byteCount: bytes.count)
+        used += bytes.count
     }
 
     public func append(_ text: String) {
@@ -57,25 +59,26 @@ public final class OutputBuffer {
     /// Lets `body` write at most `maximum` bytes in place; it gives back how many it wrote.
     public func appendInPlace(_ maximum: Int, _ body: (UnsafeMutablePointer<UInt8>) -> Int) {
         reserve(maximum)
-        count += min(max(0, body(start + count)), maximum)
+        let written = body(start + used)
+        used += min(max(0, written), maximum)
     }
 
     /// A whole number in decimal digits.
     public func appendNumber(_ number: Int64) {
         reserve(20)
         if number < 0 {
-            start[count] = UInt8(ascii: "-")
-            count += 1
+            start[used] = UInt8(ascii: "-")
+            used += 1
         }
         var rest = number.magnitude
-        let first = count
+        let first = used
         repeat {
-            start[count] = UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
-            count += 1
+            start[used] = UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
+            used += 1
             rest /= 10
         } while rest > 0
         var left = first
-        var right = count - 1
+        var right = used - 1
         while left < right {
             swap(&start[left], &start[right])
             left += 1
@@ -87,9 +90,9 @@ public final class OutputBuffer {
     public func appendHex(_ bytes: UnsafeRawBufferPointer) {
         reserve(bytes.count * 2)
         for byte in bytes {
-            start[count] = Self.digit(byte >> 4)
-            start[count + 1] = Self.digit(byte & 15)
-            count += 2
+            start[used] = Self.digit(byte >> 4)
+            start[used + 1] = Self.digit(byte & 15)
+            used += 2
         }
     }
 

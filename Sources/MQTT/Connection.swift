@@ -25,7 +25,11 @@ final class Connection {
     private var registration: IORegistration?
 
     private(set) var info: ConnectInfo?
-    private(set) var pending = SizeQueue()
+    /// QoS 0 messages that libmosquitto holds.
+    private var pending = SizeQueue()
+    /// Those that leave past it. They are written while libmosquitto is between two packets, and it writes while these
+    /// are: `mosquitto_threaded_set` keeps every call but `mosquitto_loop_write` from the socket.
+    private var packets = PacketQueue()
     private(set) var tokens = TokenQueue()
 
     private var depth = 0
@@ -42,12 +46,16 @@ final class Connection {
 
     // For FlushQueue.
     var isDirty = false
-    private var packetsSinceFlush = 0
+    private var packetsInLibrary = 0
     private var bytesSinceFlush = 0
+    /// The socket took a part of what there is.
     private var isBlocked = false
+    /// libmosquitto holds the rest of a packet.
+    private var isInsidePacket = false
 
     var isOpen: Bool { info != nil && !isClosed && !isDisconnecting }
-    var hasOutput: Bool { !isClosed && mosquitto_want_write(instance.pointer) }
+    /// Bytes of QoS 0 messages that wait for the socket.
+    var pendingBytes: Int { pending.bytes + packets.count }
 
     init(_ instance: Instance, delegate: any ConnectionDelegate) {
         self.instance = instance
@@ -102,26 +110,59 @@ final class Connection {
     }
 
     private func write() {
-        packetsSinceFlush = 0
         bytesSinceFlush = 0
+        // A packet that was begun is ended first, whoever began it.
+        if !isInsidePacket { writePackets() }
+        if !isClosed, packets.count == 0 { writeLibrary() }
+        if !isClosed, !isInsidePacket, packets.count > 0 { writePackets() }
+        guard !isClosed else { return }
+        isBlocked = isInsidePacket || packets.count > 0
+        registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
+        if !isBlocked { finishUnacknowledgeable() }
+    }
+
+    /// Lets libmosquitto write. Several packets leave in as few segments as they fit in.
+    private func writeLibrary() {
+        guard mosquitto_want_write(instance.pointer) else { return }
+        let socket = mosquitto_socket(instance.pointer)
+        let isCorked = canCork && packetsInLibrary > 1
+        packetsInLibrary = 0
+        if isCorked { cmosquitto_cork(socket, 1) }
         call { mosquitto_loop_write(instance.pointer, 1) }
         guard !isClosed else { return }
-        isBlocked = mosquitto_want_write(instance.pointer)
-        registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
-        if !isBlocked {
-            pending.removeAll()
-            finishUnacknowledgeable()
+        if isCorked { cmosquitto_cork(socket, 0) }
+        isInsidePacket = mosquitto_want_write(instance.pointer)
+        if !isInsidePacket { pending.removeAll() }
+    }
+
+    /// Writes our own packets, as many as the socket takes.
+    private func writePackets() {
+        let socket = mosquitto_socket(instance.pointer)
+        while packets.count > 0 {
+            let bytes = packets.bytes
+            let count = send(socket, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+            if count >= 0 {
+                packets.removeFirst(count)
+            } else if errno != EINTR {
+                if errno != EAGAIN { writingFailed(errno) }
+                return
+            }
         }
     }
 
-    /// Writes what is queued. Several packets leave in as few segments as they fit in.
+    /// The broker closed the connection; what it said before still stands to be read.
+    private func writingFailed(_ number: Int32) {
+        packets.removeFirst(packets.count)
+        read()
+        guard !isClosed else { return }
+        brokenBy = number
+        end(ended(Int32(MOSQ_ERR_ERRNO.rawValue)))
+    }
+
+    /// Writes what is queued.
     func flush() {
-        guard !isClosed, depth == 0, !isBlocked, mosquitto_want_write(instance.pointer) else { return }
-        guard canCork, packetsSinceFlush > 1 else { return write() }
-        let socket = mosquitto_socket(instance.pointer)
-        cmosquitto_cork(socket, 1)
-        write()
-        if !isClosed { cmosquitto_cork(socket, 0) }
+        guard !isClosed, depth == 0, !isBlocked else { return }
+        if packets.count > 0 || mosquitto_want_write(instance.pointer) { write() }
     }
 
     /// Keeps the connection alive, or finds it dead. Source: `mosquitto_loop_misc`.
@@ -190,6 +231,15 @@ final class Connection {
 
     // MARK: Calls
 
+    /// Queues one message of QoS 0 that is not retained, without libmosquitto; false where it has to have it.
+    func publishPlain(topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer) -> Bool {
+        guard settings.tls == nil,
+            packets.append(topic: topic, payload: payload, hasProperties: settings.version == .v5)
+        else { return false }
+        queued(payload.count)
+        return true
+    }
+
     /// Queues one message; it leaves with the end of this batch of events. Source: `mosquitto_publish_v5`.
     func publish(
         topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer, qos: QoS, retain: Bool,
@@ -207,10 +257,14 @@ final class Connection {
         } else if qos == .atLeastOnce {
             unacknowledgeable.append(token)
         }
-        packetsSinceFlush += 1
+        packetsInLibrary += 1
+        queued(size)
+        return 0
+    }
+
+    private func queued(_ size: Int) {
         bytesSinceFlush += size
         if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else { FlushQueue.shared.add(self) }
-        return 0
     }
 
     /// The packet's identifier, or nil where libmosquitto refuses. Source: `mosquitto_subscribe_v5`.

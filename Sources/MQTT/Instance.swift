@@ -141,7 +141,7 @@ final class Instance: @unchecked Sendable {
         guard settings.tls != nil else { return nil }
         let endpoint = settings.endpoint
         let (certificate, lines) = reports.withLock { ($0.certificate, $0.lines) }
-        if lines.contains(where: { $0.contains("host name verification failed") }) {
+        if lines.contains(where: { strstr($0, "host name verification failed") != nil }) {
             return MQTTFault(.tls, "the certificate of the broker at \(endpoint) is for another host name")
         }
         if let certificate {

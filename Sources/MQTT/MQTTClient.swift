@@ -58,7 +58,7 @@ public final class MQTTClient {
 
     public var statistics: MQTTStatistics {
         var result = counts
-        result.pendingBytes = connection?.pending.bytes ?? 0
+        result.pendingBytes = connection?.pendingBytes ?? 0
         result.unacknowledged = connection?.tokens.count ?? 0
         return result
     }
@@ -234,8 +234,11 @@ public final class MQTTClient {
         switch qos {
         case .atMostOnce:
             // One message may be over the limit on its own; else it could never leave.
-            let waiting = connection.pending.bytes
+            let waiting = connection.pendingBytes
             guard waiting == 0 || waiting + size <= settings.pendingLimit else { return .dropped(.slow) }
+            if !retain, properties == nil, connection.publishPlain(topic: topic, payload: payload) {
+                return .sent(.none)
+            }
         case .atLeastOnce:
             // The queue itself is not held here: a second reference would make each append copy it.
             let count = connection.tokens.count

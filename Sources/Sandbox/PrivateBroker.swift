@@ -44,7 +44,7 @@ public final class PrivateBroker {
                 try await broker.startBroker()
                 break
             } catch {
-                if attempt == 5 || !error.message.contains("in use") { throw error }
+                if attempt == 5 || strstr(error.message, "in use") == nil { throw error }
             }
         }
         return broker

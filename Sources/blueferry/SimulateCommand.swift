@@ -38,7 +38,7 @@ enum SimulateCommand {
     static func ending(_ error: any Error) -> Ending {
         if error is SimulatorError { return Ending(code: ExitCode.usage, message: "--control: \(error)") }
         let text = "\(error)"
-        guard text.contains("NameExists") else {
+        guard strstr(text, "NameExists") != nil else {
             return Ending(code: ExitCode.unavailable, message: "the simulator does not start: \(text)")
         }
         return Ending(

@@ -4,6 +4,8 @@ internal import Glibc
 
 // What a peer closes is an error of a write, not the end of the process.
 signal(SIGPIPE, SIG_IGN)
+ProcessMemory.configure()
+ProcessMemory.dropUsedCode()
 // Before any thread starts, so that all of them leave the signals to the loop.
 SignalSource.block([SIGTERM, SIGINT])
 let code = Main.run(Array(CommandLine.arguments.dropFirst()))

@@ -1,13 +1,20 @@
 import Bluetooth
-import DBus
 import EventLoop
 import XCTest
 
 @testable import BlueZ
+@testable import DBus
+
+/// The same where the arguments are read from their bytes, as those of signals are.
+final class WireMirrorTests: MirrorTests {
+    override var isWire: Bool { true }
+}
 
 /// Signals of org.bluez in every order, given to the mirror as messages; no bus is needed.
-final class MirrorTests: XCTestCase {
+class MirrorTests: XCTestCase {
     override class func setUp() { EventLoop.shared.startThread() }
+
+    var isWire: Bool { false }
 
     private typealias Properties = [(String, DBusValue)]
     private static let adapter = "/org/bluez/hci0"
@@ -68,13 +75,24 @@ final class MirrorTests: XCTestCase {
         let mirror = Mirror()
         let listener = Listener()
 
-        init() { mirror.delegate = listener }
+        private let isWire: Bool
 
-        private func message(_ body: (inout MessageWriter) -> Void) -> MessageReader {
+        init(_ isWire: Bool) {
+            self.isWire = isWire
+            mirror.delegate = listener
+        }
+
+        private func give(
+            _ body: (inout MessageWriter) -> Void, to take: @EventLoopActor (any ArgumentReader) -> Void
+        ) {
             let message = DBusMessage(signal: "/", interface: "a.b", member: "C")
             var writer = message.writer()
             body(&writer)
-            return message.reader()
+            guard isWire else { return take(message.reader()) }
+            guard let copy = MarshalledMessage(message.pointer) else { return XCTFail("no bytes") }
+            defer { copy.free() }
+            let signature = Array(message.signature.utf8)
+            signature.withUnsafeBytes { take(WireReader(copy.arguments, signature: $0)) }
         }
 
         private func value(_ path: String) -> DBusValue {
@@ -82,32 +100,38 @@ final class MirrorTests: XCTestCase {
         }
 
         func load(_ paths: [String]) {
-            mirror.load(
-                message { $0.append(.dictionary("oa{sa{sv}}", paths.map { (.objectPath($0), value($0)) })) })
+            give {
+                $0.append(.dictionary("oa{sa{sv}}", paths.map { (.objectPath($0), value($0)) }))
+            } to: {
+                mirror.load($0)
+            }
         }
 
         func add(_ path: String) { added(path, value(path)) }
 
         func added(_ path: String, _ interfaces: DBusValue) {
-            mirror.interfacesAdded(
-                message {
-                    $0.append(objectPath: path)
-                    $0.append(interfaces)
-                })
+            give {
+                $0.append(objectPath: path)
+                $0.append(interfaces)
+            } to: {
+                mirror.interfacesAdded($0)
+            }
         }
 
         func remove(_ path: String, _ name: String) {
-            mirror.interfacesRemoved(
-                message {
-                    $0.append(objectPath: path)
-                    $0.append(.array(of: "s", [.string(name)]))
-                })
+            give {
+                $0.append(objectPath: path)
+                $0.append(.array(of: "s", [.string(name)]))
+            } to: {
+                mirror.interfacesRemoved($0)
+            }
         }
 
         func change(_ path: String, _ body: (inout MessageWriter) -> Void) {
-            var path = path
-            let reader = message(body)
-            path.withUTF8 { mirror.propertiesChanged(path: UnsafeRawBufferPointer($0), reader) }
+            give(body) { reader in
+                var path = path
+                path.withUTF8 { mirror.propertiesChanged(path: UnsafeRawBufferPointer($0), reader) }
+            }
         }
 
         var device: RemoteDevice? { mirror.object(at: MirrorTests.device) as? RemoteDevice }
@@ -143,12 +167,12 @@ final class MirrorTests: XCTestCase {
         }
         XCTAssertEqual(orders.count, 120)
         for order in orders {
-            let bench = Bench()
+            let bench = Bench(isWire)
             for path in order { bench.add(path) }
             for path in order { bench.add(path) }
             bench.checkTree()
             XCTAssertEqual(bench.listener.log.sorted(), ["adapter", "heard"])
-            let loaded = Bench()
+            let loaded = Bench(isWire)
             loaded.load(order)
             loaded.checkTree()
             XCTAssertEqual(loaded.listener.log, ["adapter", "device"])
@@ -157,7 +181,7 @@ final class MirrorTests: XCTestCase {
 
     @EventLoopActor
     func testTheSnapshotIsTheTruth() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         for path in [Self.adapter, Self.device, Self.service, Self.characteristic, Self.descriptor] { bench.add(path) }
         let device = bench.device
         bench.load([Self.adapter])
@@ -169,7 +193,7 @@ final class MirrorTests: XCTestCase {
 
     @EventLoopActor
     func testRemovals() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         bench.load([Self.adapter, Self.device, Self.service, Self.characteristic, Self.descriptor])
         bench.remove(Self.characteristic, "org.bluez.GattCharacteristic1")
         bench.remove(Self.characteristic, "org.bluez.GattCharacteristic1")
@@ -186,7 +210,7 @@ final class MirrorTests: XCTestCase {
 
     @EventLoopActor
     func testAdvertisedFields() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         bench.load([Self.adapter, Self.device])
         let company = DBusValue.dictionary("qv", [(.uint16(0x0499), .variant(.bytes([1, 2])))])
         let uuid = "0000fcd2-0000-1000-8000-00805f9b34fb"
@@ -216,8 +240,50 @@ final class MirrorTests: XCTestCase {
     }
 
     @EventLoopActor
+    func testNothingOfAFormerDeviceOrValueStays() async {
+        let bench = Bench(isWire)
+        bench.load([Self.adapter, Self.device])
+        func advertise(_ bytes: [UInt8], _ company: UInt16, name: String? = nil) {
+            let data = DBusValue.dictionary("qv", [(.uint16(company), .variant(.bytes(bytes)))])
+            bench.change(Self.device) {
+                $0.append(string: "org.bluez.Device1")
+                $0.append(.properties([("ManufacturerData", data)] + (name.map { [("Name", .string($0))] } ?? [])))
+                $0.append(.array(of: "s", []))
+            }
+        }
+        func seen() -> [String] {
+            var seen: [String] = []
+            bench.device?.manufacturerData.forEachCompany { seen.append("\($0) \(Array($1))") }
+            return seen
+        }
+        advertise([1, 2, 3, 4, 5], 7, name: "first")
+        advertise([9], 8)
+        XCTAssertEqual(seen(), ["8 [9]"])
+        XCTAssertEqual(bench.device?.name, Array("first".utf8))
+        bench.change(Self.device) {
+            $0.append(string: "org.bluez.Device1")
+            $0.append(.properties([]))
+            $0.append(.array(of: "s", [.string("ManufacturerData"), .string("Name")]))
+        }
+        XCTAssertEqual(seen(), [])
+        XCTAssertEqual(bench.device?.name, [])
+        advertise([1, 2, 3], 7, name: "second")
+        let former = bench.device
+        bench.remove(Self.device, "org.bluez.Device1")
+        advertise([4], 7)
+        XCTAssertNil(bench.device)
+        // Another device may stand at the path.
+        bench.add(Self.device)
+        XCTAssertFalse(bench.device === former)
+        XCTAssertEqual(seen(), [])
+        XCTAssertEqual(bench.device?.name, [])
+        advertise([5], 7)
+        XCTAssertEqual(seen(), ["7 [5]"])
+    }
+
+    @EventLoopActor
     func testWrongTypesChangeNothing() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         bench.load([Self.adapter, Self.device])
         for wrong: DBusValue in [.string("x"), .bytes([]), .array(of: "s", []), .uint64(.max), .structure([.byte(1)])] {
             for name in [

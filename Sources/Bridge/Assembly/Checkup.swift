@@ -1,6 +1,7 @@
 internal import Central
 public import Configuration
 public import EventLoop
+internal import Glibc
 internal import MQTT
 
 /// Looks at everything that the bridge needs, and says in plain sentences what is missing and how to mend it.
@@ -147,7 +148,7 @@ public final class Checkup {
 
     /// Pure. Many a reason names the broker itself.
     nonisolated static func brokerSentence(_ reason: String, _ endpoint: String) -> String {
-        let place = reason.contains(endpoint) ? "" : " at \(endpoint)"
+        let place = strstr(reason, endpoint) != nil ? "" : " at \(endpoint)"
         return "the broker\(place) cannot be used: \(reason); see mqtt.url"
     }
 }

@@ -18,48 +18,8 @@ package struct AdvertisementPayload {
 
     @EventLoopActor
     mutating func write(_ heard: some AdvertisementSource, at time: WallTime, to output: OutputBuffer) {
-        writeHead(heard, at: time, to: output)
-        heard.withName { name in
-            if name.isEmpty {
-                output.append("null" as StaticString)
-            } else {
-                output.appendJSONString(name)
-            }
-        }
-        writeServices(heard, to: output)
-        var isFirst = true
-        heard.forEachServiceData { uuid, bytes in
-            // A comma, a UUID in quotes, a colon, and the bytes in quotes.
-            output.appendInPlace(48 + 2 * bytes.count) { start in
-                var writer = PlaceWriter(start)
-                writer.separate(&isFirst)
-                writer.put(uuid)
-                writer.put(":")
-                writer.put(hex: bytes)
-                return writer.count
-            }
-        }
-        output.append("},\"manufacturer_data\":{" as StaticString)
-        isFirst = true
-        heard.forEachManufacturerData { company, bytes in
-            output.appendInPlace(16 + 2 * bytes.count) { start in
-                var writer = PlaceWriter(start)
-                writer.separate(&isFirst)
-                writer.put("\"")
-                writer.put(hex: UInt64(company), digits: 4)
-                writer.put("\":")
-                writer.put(hex: bytes)
-                return writer.count
-            }
-        }
-        output.append("}}" as StaticString)
-    }
-
-    /// As far as the name: about 150 bytes.
-    @EventLoopActor
-    private mutating func writeHead(_ heard: some AdvertisementSource, at time: WallTime, to output: OutputBuffer) {
         timestamps.set(time)
-        output.appendInPlace(256) { start in
+        output.appendInPlace(Self.headSize) { start in
             var writer = PlaceWriter(start)
             writer.put("{\"time\":\"")
             writer.put(timestamps)
@@ -72,13 +32,61 @@ package struct AdvertisementPayload {
                     ? ",\"address_type\":\"public\",\"name\":" : ",\"address_type\":\"random\",\"name\":")
             return writer.count
         }
+        writeName(heard, to: output)
+        writeRest(heard, to: output)
     }
 
-    /// From the name to the service data.
+    /// `discovery/event` of a device that a scan found.
     @EventLoopActor
-    private func writeServices(_ heard: some AdvertisementSource, to output: OutputBuffer) {
+    mutating func writeFound(
+        _ heard: some AdvertisementSource, session: String, isConfigured: Bool, at time: WallTime,
+        to output: OutputBuffer
+    ) {
+        timestamps.set(time)
+        output.appendInPlace(Self.headSize) { start in
+            var writer = PlaceWriter(start)
+            writer.put("{\"time\":\"")
+            writer.put(timestamps)
+            writer.put("\",\"event\":\"device\",\"session\":")
+            return writer.count
+        }
+        output.appendJSONString(session)
+        output.appendInPlace(Self.headSize) { start in
+            var writer = PlaceWriter(start)
+            writer.put(isConfigured ? ",\"kind\":\"configured\",\"address\":" : ",\"kind\":\"commanded\",\"address\":")
+            writer.put(heard.address)
+            writer.put(",\"device\":\"")
+            writer.put(hex: heard.address.value, digits: 12)
+            writer.put("\",\"name\":")
+            return writer.count
+        }
+        writeName(heard, to: output)
+        output.append("}" as StaticString)
+    }
+
+    /// More than the fixed parts of either payload have before the name.
+    private static let headSize = 256
+
+    @EventLoopActor
+    private func writeName(_ heard: some AdvertisementSource, to output: OutputBuffer) {
+        heard.withName { name in
+            if name.isEmpty {
+                output.append("null" as StaticString)
+            } else {
+                output.appendJSONString(name)
+            }
+        }
+    }
+
+    /// What follows the name.
+    @EventLoopActor
+    private func writeRest(_ heard: some AdvertisementSource, to output: OutputBuffer) {
         let services = heard.advertisedServices
-        output.appendInPlace(96 + 40 * services.count) { start in
+        // A comma, a key in quotes, a colon, and the bytes in quotes.
+        var maximum = 160 + 40 * services.count
+        heard.forEachServiceData { maximum += 48 + 2 * $1.count }
+        heard.forEachManufacturerData { maximum += 16 + 2 * $1.count }
+        output.appendInPlace(maximum) { start in
             var writer = PlaceWriter(start)
             writer.put(",\"rssi\":")
             writer.put(heard.rssi)
@@ -91,6 +99,23 @@ package struct AdvertisementPayload {
                 writer.put(uuid)
             }
             writer.put("],\"service_data\":{")
+            isFirst = true
+            heard.forEachServiceData { uuid, bytes in
+                writer.separate(&isFirst)
+                writer.put(uuid)
+                writer.put(":")
+                writer.put(hex: bytes)
+            }
+            writer.put("},\"manufacturer_data\":{")
+            isFirst = true
+            heard.forEachManufacturerData { company, bytes in
+                writer.separate(&isFirst)
+                writer.put("\"")
+                writer.put(hex: UInt64(company), digits: 4)
+                writer.put("\":")
+                writer.put(hex: bytes)
+            }
+            writer.put("}}")
             return writer.count
         }
     }
@@ -153,13 +178,18 @@ struct PlaceWriter {
 
     /// `"AA:BB:CC:DD:EE:FF"`: 19 bytes.
     mutating func put(_ address: BluetoothAddress) {
-        put(byte: UInt8(ascii: "\""))
-        for shift in stride(from: 44, through: 0, by: -4) {
-            let digit = UInt8(truncatingIfNeeded: address.value >> UInt64(shift)) & 0xf
-            put(byte: digit < 10 ? UInt8(ascii: "0") &+ digit : UInt8(ascii: "A") &+ digit &- 10)
-            if shift > 0, shift % 8 == 0 { put(byte: UInt8(ascii: ":")) }
+        var place = start + count
+        place.pointee = UInt8(ascii: "\"")
+        for shift in stride(from: UInt64(40), through: 0, by: -8) {
+            let byte = UInt8(truncatingIfNeeded: address.value >> shift)
+            place[1] = Self.capital(byte >> 4)
+            place[2] = Self.capital(byte & 0xf)
+            place[3] = UInt8(ascii: ":")
+            place += 3
         }
-        put(byte: UInt8(ascii: "\""))
+        // Over the last colon.
+        place.pointee = UInt8(ascii: "\"")
+        count += 19
     }
 
     /// The UUID as in topics, in quotes: at most 38 bytes.
@@ -190,16 +220,27 @@ struct PlaceWriter {
 
     /// Bytes as lowercase hex in quotes.
     mutating func put(hex bytes: UnsafeRawBufferPointer) {
-        put(byte: UInt8(ascii: "\""))
+        var place = start + count
+        place.pointee = UInt8(ascii: "\"")
+        place += 1
         for byte in bytes {
-            put(byte: Self.digit(byte >> 4))
-            put(byte: Self.digit(byte & 0xf))
+            place[0] = Self.digit(byte >> 4)
+            place[1] = Self.digit(byte & 0xf)
+            place += 2
         }
-        put(byte: UInt8(ascii: "\""))
+        place.pointee = UInt8(ascii: "\"")
+        count += 2 * bytes.count + 2
     }
 
+    /// The lowercase digit of a value below 16, without a branch: the letters stand 39 places behind the digit 9.
     @inline(__always)
     private static func digit(_ value: UInt8) -> UInt8 {
-        value < 10 ? UInt8(ascii: "0") &+ value : UInt8(ascii: "a") &+ value &- 10
+        UInt8(ascii: "0") &+ value &+ (39 & (0 &- ((value &+ 6) >> 4)))
+    }
+
+    /// The same in capitals, which stand seven places behind.
+    @inline(__always)
+    private static func capital(_ value: UInt8) -> UInt8 {
+        UInt8(ascii: "0") &+ value &+ (7 & (0 &- ((value &+ 6) >> 4)))
     }
 }

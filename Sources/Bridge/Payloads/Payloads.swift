@@ -94,8 +94,7 @@ enum Payloads {
     }
 
     static func discoveryEvent(
-        _ event: String, session: String, isConfigured: Bool, at time: WallTime, reason: String? = nil,
-        device: BluetoothAddress? = nil, name: String? = nil
+        _ event: String, session: String, isConfigured: Bool, at time: WallTime, reason: String? = nil
     ) -> JSONValue {
         var members: [(String, JSONValue)] = [
             ("time", .string(timestamp(time))),
@@ -103,11 +102,6 @@ enum Payloads {
             ("session", .string(session)),
             ("kind", .string(isConfigured ? "configured" : "commanded")),
         ]
-        if let device {
-            members.append(("address", .string(device.description)))
-            members.append(("device", .string(device.topicForm)))
-            members.append(("name", .optional(name)))
-        }
         if event == "stopped" { members.append(("reason", .optional(reason))) }
         return .object(members)
     }

@@ -59,6 +59,8 @@ public final class CentralRadio: RadioPort {
 
     public func device(_ address: BluetoothAddress) -> DeviceReport? { central.device(address).map { Self.report($0) } }
 
+    public func isBonded(_ address: BluetoothAddress) -> Bool { central.device(address)?.isBonded ?? false }
+
     public func obstacle(to address: BluetoothAddress) -> Obstacle? {
         switch central.obstacle(to: address) {
         case nil: nil

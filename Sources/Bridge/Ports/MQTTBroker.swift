@@ -40,11 +40,10 @@ public final class MQTTBroker: BrokerPort {
             list?.correlationData = properties.correlationData
             list?.messageExpiry = properties.expiry
         }
-        let outcome = base.withMemoryRebound(to: CChar.self, capacity: topic.count) { text in
-            client.publish(
-                topic: text, payload: payload, qos: qos == 0 ? .atMostOnce : .atLeastOnce, retain: retain,
-                properties: list)
-        }
+        // Bytes and characters of C have one layout.
+        let outcome = client.publish(
+            topic: UnsafeRawPointer(base).assumingMemoryBound(to: CChar.self), payload: payload,
+            qos: qos == 0 ? .atMostOnce : .atLeastOnce, retain: retain, properties: list)
         switch outcome {
         case .sent(let token): return .sent(token: token.number)
         case .dropped(.notConnected), .dropped(.slow), .dropped(.full): return .refused

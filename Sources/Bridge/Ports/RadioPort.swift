@@ -55,6 +55,8 @@ public protocol RadioPort: AnyObject {
     var counts: RadioCounts { get }
     var deviceAddresses: [BluetoothAddress] { get }
     func device(_ address: BluetoothAddress) -> DeviceReport?
+    /// Whether the radio has a bond with the device, without the whole report.
+    func isBonded(_ address: BluetoothAddress) -> Bool
     func services(_ address: BluetoothAddress) -> [ServiceReport]
     /// Why the device has no link, or could have none, in one sentence; nil where nothing is known to be in the way.
     func obstacle(to address: BluetoothAddress) -> Obstacle?
@@ -91,6 +93,7 @@ public protocol RadioPort: AnyObject {
 
 extension RadioPort {
     public func obstacle(to address: BluetoothAddress) -> Obstacle? { nil }
+    public func isBonded(_ address: BluetoothAddress) -> Bool { device(address)?.isBonded ?? false }
 }
 
 /// What is in the way of a link.

@@ -29,6 +29,8 @@ final class DeviceDirectory {
     private let buffer = OutputBuffer()
     private var payload = AdvertisementPayload()
     private var template: DeviceTopicTemplate
+    /// `discovery/event`, closed by a NUL.
+    private let foundTopic: [UInt8]
     /// Numbers of the scans that run, by kind; 0 for none.
     private var configuredScan: (number: UInt32, id: String) = (0, "")
     private var commandedScan: (number: UInt32, id: String) = (0, "")
@@ -44,6 +46,7 @@ final class DeviceDirectory {
         self.clock = clock
         started = clock.now
         template = DeviceTopicTemplate(space, suffix: "/advertisement")
+        foundTopic = Array(space.discoveryEvent.utf8) + [0]
         for device in settings.devices {
             if let name = device.name { addressesByName[name] = device.address }
             let record = DeviceRecord(address: device.address, configured: device)
@@ -76,8 +79,8 @@ final class DeviceDirectory {
         let record = record(hearing: source)
         if let record {
             record.note(rssi: source.rssi, at: now, wall: wall)
-            if known[record.address] != nil, record.isAvailable != true { update(record) }
-            if !first.isEmpty { announce(record, hits: first) }
+            if record.isAvailable != true, record.isKnown { update(record) }
+            if !first.isEmpty { announce(record, source, hits: first) }
         }
         let isKnown = record?.isKnown == true
         guard settings.publishesAdvertisements, settings.publishesUnknownDevices || isKnown,
@@ -122,31 +125,34 @@ final class DeviceDirectory {
     }
 
     /// Tells of a device that a scan found, once for each scan.
-    private func announce(_ record: DeviceRecord, hits: ScanHits) {
+    private func announce(_ record: DeviceRecord, _ source: some AdvertisementSource, hits: ScanHits) {
         if hits.contains(.configured), record.configuredScan != configuredScan.number, !configuredScan.id.isEmpty {
             record.configuredScan = configuredScan.number
-            announce(record, session: configuredScan.id, isConfigured: true)
+            announce(record, source, session: configuredScan.id, isConfigured: true)
         }
         if hits.contains(.commanded), record.commandedScan != commandedScan.number, !commandedScan.id.isEmpty {
             record.commandedScan = commandedScan.number
-            announce(record, session: commandedScan.id, isConfigured: false)
+            announce(record, source, session: commandedScan.id, isConfigured: false)
         }
     }
 
-    private func announce(_ record: DeviceRecord, session: String, isConfigured: Bool) {
+    private func announce(
+        _ record: DeviceRecord, _ source: some AdvertisementSource, session: String, isConfigured: Bool
+    ) {
         // Without a broker strangers, who come and go, would fill the outbox in place of values.
         guard publisher.isConnected || record.isKnown else { return publisher.noteDroppedDiscovery() }
-        let event = Payloads.discoveryEvent(
-            "device", session: session, isConfigured: isConfigured, at: clock.wallNow, device: record.address,
-            name: radio.device(record.address)?.name)
-        publisher.send(OutboxMessage(topic: space.discoveryEvent, payload: event.serialised()))
+        buffer.removeAll()
+        payload.writeFound(source, session: session, isConfigured: isConfigured, at: clock.wallNow, to: buffer)
+        publisher.send(OutboxMessage(topicBytes: foundTopic, payload: buffer.withUnsafeBytes { Array($0) }))
     }
 
     // MARK: Changes
 
     func deviceDidChange(_ address: BluetoothAddress) {
-        guard let report = radio.device(address) else { return }
-        guard let record = records[address] ?? (report.isBonded ? makeRecord(address) : nil) else { return }
+        // Of thousands of strangers nothing is kept before they are heard, and no report is made.
+        guard let record = records[address] ?? (radio.isBonded(address) ? makeRecord(address) : nil),
+            let report = radio.device(address)
+        else { return }
         record.note(type: report.addressType)
         record.isBonded = report.isBonded
         record.isConnected = report.link.state == .connected

@@ -6,7 +6,8 @@ internal import EventLoop
 final class DeviceRecord {
     let address: BluetoothAddress
     /// The settings' entry, where there is one.
-    let configured: BridgeSettings.Device?
+    var configured: BridgeSettings.Device? { entry?.value }
+    private let entry: Box<BridgeSettings.Device>?
     private(set) var isRotating = false
     var isBonded = false
     /// A command asked for a connection.
@@ -28,7 +29,11 @@ final class DeviceRecord {
     /// What was published of a known device.
     var isAvailable: Bool?
     var lastReport: MonotonicTime?
-    var lastMajor: MajorFields?
+    var lastMajor: MajorFields? {
+        get { major?.value }
+        set { major = newValue.map { Box($0) } }
+    }
+    private var major: Box<MajorFields>?
     /// RSSI or time changed since the last report.
     var hasMinorChange = false
 
@@ -41,7 +46,16 @@ final class DeviceRecord {
 
     init(address: BluetoothAddress, configured: BridgeSettings.Device?) {
         self.address = address
-        self.configured = configured
+        entry = configured.map { Box($0) }
+    }
+
+    /// What only known devices have: of strangers there may be thousands, and their records are to stay small.
+    private final class Box<Value> {
+        let value: Value
+
+        init(_ value: Value) {
+            self.value = value
+        }
     }
 
     var isWanted: Bool { configured?.connectsAlways == true || isWantedByCommand }
@@ -58,7 +72,11 @@ final class DeviceRecord {
     func note(rssi: Int8?, at now: MonotonicTime, wall: WallTime) {
         if let rssi {
             let value = Float(rssi)
-            smoothedRSSI = smoothedRSSI.map { $0 + (value - $0) * 0.125 } ?? value
+            if let before = smoothedRSSI {
+                smoothedRSSI = before + (value - before) * 0.125
+            } else {
+                smoothedRSSI = value
+            }
         }
         if let lastHeard { interval.learn(gap: now - lastHeard) }
         lastHeard = now

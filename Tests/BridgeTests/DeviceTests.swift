@@ -327,6 +327,9 @@ final class DeviceTests: LoopTestCase {
         var events = bench.broker.all("blueferry/gw/discovery/event")
         XCTAssertEqual(events.count, 1)
         XCTAssertTrue(events.first?.contains(#""event":"device","session":"scan1""#) == true, "\(events)")
+        let whole = #","kind":"configured","address":"C0:00:00:00:00:01","device":"c00000000001","name":"#
+        XCTAssertTrue(events.first?.contains(whole) == true, "\(events)")
+        XCTAssertEqual(bench.broker.messages.first { $0.payload.contains(whole) }?.qos, 0)
         _ = try await bench.request("scan", "{}")
         bench.bridge.heard(strap(), hits: [.configured, .commanded], first: .commanded)
         events = bench.broker.all("blueferry/gw/discovery/event")

@@ -164,7 +164,7 @@ enum DeviceParser {
     }
 
     /// The names of Battery1's properties that BlueZ withdraws.
-    static func invalidateBattery(_ names: inout MessageReader, of device: RemoteDevice) -> DeviceFields {
+    static func invalidateBattery(_ names: inout some ArgumentReader, of device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
         while names.isAt(.string) {
             if names.equals("Percentage") {

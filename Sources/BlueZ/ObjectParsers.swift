@@ -131,7 +131,7 @@ enum GATTParser {
     }
 
     /// Names of properties that BlueZ withdraws, as the MTU with the link.
-    static func invalidate(_ names: inout MessageReader, of characteristic: RemoteCharacteristic) {
+    static func invalidate(_ names: inout some ArgumentReader, of characteristic: RemoteCharacteristic) {
         while names.isAt(.string) {
             if names.equals("MTU") {
                 characteristic.mtu = 0

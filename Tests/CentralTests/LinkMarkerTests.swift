@@ -5,6 +5,10 @@ import XCTest
 @testable import Central
 
 final class LinkMarkerTests: XCTestCase {
+    override class func setUp() {
+        EventLoop.shared.startThread()
+    }
+
     private static let address = BluetoothAddress(value: 0xc000_0000_0001)
 
     @EventLoopActor

@@ -25,4 +25,4 @@ final class Scanner: NSObject, CBCentralManagerDelegate {
 
 let scanner = Scanner()
 scanner.start()
-dispatchMain()
+RunLoop.main.run()

@@ -21,26 +21,45 @@ public struct CBATTError: _BridgedStoredNSError, @unchecked Sendable {
 
     public var code: Code { Code(rawValue: _nsError.code) ?? .unlikelyError }
 
+    /// Error codes of the Attribute Protocol (Bluetooth Core, Vol 3 Part F §3.4.1.1).
     public enum Code: Int, _ErrorCodeProtocol, Sendable {
         public typealias _ErrorType = CBATTError
 
+        /// No error.
         case success = 0
+        /// The attribute is not there on this peer.
         case invalidHandle = 1
+        /// The attribute cannot be read.
         case readNotPermitted = 2
+        /// The attribute cannot be written.
         case writeNotPermitted = 3
+        /// The peer did not understand the request.
         case invalidPdu = 4
+        /// The peer wants to be paired first.
         case insufficientAuthentication = 5
+        /// The peer, or the characteristic, has no such operation.
         case requestNotSupported = 6
+        /// The offset is beyond the end of the value.
         case invalidOffset = 7
+        /// The peer has not authorised this machine.
         case insufficientAuthorization = 8
+        /// Too many prepared writes wait.
         case prepareQueueFull = 9
+        /// No attribute was found in the range.
         case attributeNotFound = 10
+        /// The attribute cannot be read in parts.
         case attributeNotLong = 11
+        /// The key of the encrypted link is too short for the peer.
         case insufficientEncryptionKeySize = 12
+        /// The value has a wrong length for the attribute.
         case invalidAttributeValueLength = 13
+        /// The peer failed in a way of its own.
         case unlikelyError = 14
+        /// The peer wants an encrypted link.
         case insufficientEncryption = 15
+        /// The peer does not group attributes by this type.
         case unsupportedGroupType = 16
+        /// The peer lacks what the request takes.
         case insufficientResources = 17
 
         /// Never nil: Apple's takes any number too, and a peer or a program may send any. What is not listed is

@@ -38,6 +38,7 @@ open class CBService: CBAttribute, @unchecked Sendable {
     /// The peripheral that offers the service; nil once that object is gone.
     open var peripheral: CBPeripheral? { storage.withLock { $0.peripheral } }
 
+    /// Whether the service stands for itself, not only in others that include it.
     open var isPrimary: Bool { primary }
 
     /// The included services discovered so far; nil before.
@@ -56,13 +57,21 @@ public struct CBCharacteristicProperties: OptionSet, Sendable {
     public let rawValue: UInt
     public init(rawValue: UInt) { self.rawValue = rawValue }
 
+    /// The value may be broadcast in advertisements.
     public static let broadcast = CBCharacteristicProperties(rawValue: 0x01)
+    /// It can be read.
     public static let read = CBCharacteristicProperties(rawValue: 0x02)
+    /// It can be written without an answer of the peer.
     public static let writeWithoutResponse = CBCharacteristicProperties(rawValue: 0x04)
+    /// It can be written, and the peer answers.
     public static let write = CBCharacteristicProperties(rawValue: 0x08)
+    /// Its changes can be notified, without an answer to the peer.
     public static let notify = CBCharacteristicProperties(rawValue: 0x10)
+    /// Its changes can be indicated; BlueZ answers each.
     public static let indicate = CBCharacteristicProperties(rawValue: 0x20)
+    /// It takes signed writes.
     public static let authenticatedSignedWrites = CBCharacteristicProperties(rawValue: 0x40)
+    /// Descriptor 2900 has more properties.
     public static let extendedProperties = CBCharacteristicProperties(rawValue: 0x80)
     /// For the peripheral role.
     public static let notifyEncryptionRequired = CBCharacteristicProperties(rawValue: 0x100)
@@ -72,7 +81,9 @@ public struct CBCharacteristicProperties: OptionSet, Sendable {
 
 /// Whether a write asks the peer for an answer.
 public enum CBCharacteristicWriteType: Int, Sendable {
+    /// The peer answers, and `didWriteValueFor` tells how.
     case withResponse = 0
+    /// Nobody answers. See ``CBPeripheral/canSendWriteWithoutResponse``.
     case withoutResponse
 }
 
@@ -98,6 +109,7 @@ open class CBCharacteristic: CBAttribute, @unchecked Sendable {
     /// The service that the characteristic belongs to; nil once that object is gone.
     open var service: CBService? { storage.withLock { $0.service } }
 
+    /// How the characteristic may be used.
     open var properties: CBCharacteristicProperties { storage.withLock { $0.properties } }
 
     /// The value of the newest read or notification, as of the newest callback.

@@ -22,32 +22,47 @@ public struct CBError: _BridgedStoredNSError, @unchecked Sendable {
     /// The kind of failure. Unlike the property that the bridge brings, it never stops on a number it does not know.
     public var code: Code { Code(rawValue: _nsError.code) ?? .unknown }
 
+    /// What went wrong outside of the Attribute Protocol.
     public enum Code: Int, _ErrorCodeProtocol, Sendable {
         public typealias _ErrorType = CBError
 
         /// Something else went wrong; the description says what.
         case unknown = 0
+        /// An argument cannot be meant so.
         case invalidParameters = 1
+        /// The attribute is gone: the peer has changed its services.
         case invalidHandle = 2
         /// The peripheral is not connected.
         case notConnected = 3
+        /// What is asked for is taken by another operation or program.
         case outOfSpace = 4
+        /// The program itself has ended what this belonged to.
         case operationCancelled = 5
         /// The link was lost, since the peer fell silent; or an operation reached its deadline.
         case connectionTimeout = 6
         /// The peer, or another program of this machine, ended the link.
         case peripheralDisconnected = 7
+        /// Of the peripheral role: never given on Linux.
         case uuidNotAllowed = 8
+        /// Of the peripheral role: never given on Linux.
         case alreadyAdvertising = 9
+        /// No link or channel came about, or Bluetooth went off meanwhile.
         case connectionFailed = 10
+        /// Not given on Linux: the engine waits for a free place.
         case connectionLimitReached = 11
+        /// BlueZ does not know the device.
         case unknownDevice = 12
         /// BlueZ, the kernel or this library cannot do what was asked.
         case operationNotSupported = 13
+        /// The peer has forgotten the pairing; not told apart by BlueZ.
         case peerRemovedPairingInformation = 14
+        /// The link was not encrypted in time; not told apart by BlueZ.
         case encryptionTimedOut = 15
+        /// Never given on Linux.
         case tooManyLEPairedDevices = 16
+        /// Never given on Linux: there are no background limits.
         case leGattExceededBackgroundNotificationLimit = 17
+        /// Never given on Linux: there are no background limits.
         case leGattNearBackgroundNotificationLimit = 18
 
         /// Never nil: Apple's takes any number too, and a peer or a program may send any. What is not listed is

@@ -26,8 +26,10 @@ open class CBL2CAPChannel: NSObject, @unchecked Sendable {
     /// The device on the other side.
     open var peer: CBPeer! { owner }
 
+    /// What the peer sends. Open it before reading.
     open var inputStream: InputStream! { input }
 
+    /// What goes to the peer. Open it before writing.
     open var outputStream: OutputStream! { output }
 
     /// The number of the peer's service.

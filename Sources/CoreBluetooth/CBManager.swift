@@ -6,19 +6,29 @@ public import Foundation
 /// expected back; `unsupported` where there is no bus, no bluetoothd or no adapter; `unauthorized` where the bus refuses
 /// this user; `poweredOn` where at least one adapter is on.
 public enum CBManagerState: Int, Sendable {
+    /// Nothing is known yet.
     case unknown = 0
+    /// The connection to bluetoothd or to the adapter was lost, and is expected back.
     case resetting
+    /// There is no Bluetooth on this machine.
     case unsupported
+    /// The bus refuses this user.
     case unauthorized
+    /// The adapter is off.
     case poweredOff
+    /// Bluetooth is on and can be used.
     case poweredOn
 }
 
 /// Whether this process may use Bluetooth. On Linux the policy of the system bus decides.
 public enum CBManagerAuthorization: Int, Sendable {
+    /// Never on Linux: there is nobody to ask.
     case notDetermined = 0
+    /// Never on Linux.
     case restricted
+    /// The policy of the system bus refuses this user; on Debian the group `bluetooth` may.
     case denied
+    /// This process may use Bluetooth.
     case allowedAlways
 }
 

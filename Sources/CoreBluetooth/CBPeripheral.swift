@@ -4,9 +4,13 @@ public import Foundation
 
 /// How far a connection has come.
 public enum CBPeripheralState: Int, Sendable {
+    /// There is no link, and none is sought.
     case disconnected = 0
+    /// A link is sought.
     case connecting
+    /// The link is up.
     case connected
+    /// The program has let go; `didDisconnectPeripheral` follows.
     case disconnecting
 }
 
@@ -54,6 +58,7 @@ open class CBPeripheral: CBPeer, @unchecked Sendable {
     /// The name that the device has really told, by GAP or by advertising; nil before.
     open var name: String? { storage.withLock { $0.name } }
 
+    /// How far this manager's connection has come; others of the machine do not count.
     open var state: CBPeripheralState { storage.withLock { $0.state } }
 
     @available(*, deprecated, message: "Use state")

@@ -93,21 +93,37 @@ open class CBUUID: NSObject, NSCopying, @unchecked Sendable {
     open func copy(with zone: NSZone? = nil) -> Any { self }
 }
 
+/// Descriptor: extended properties.
 public let CBUUIDCharacteristicExtendedPropertiesString = "2900"
+/// Descriptor: a text for people.
 public let CBUUIDCharacteristicUserDescriptionString = "2901"
+/// Descriptor: notifications and indications; see ``CBPeripheral/setNotifyValue(_:for:)``.
 public let CBUUIDClientCharacteristicConfigurationString = "2902"
+/// Descriptor: broadcasts.
 public let CBUUIDServerCharacteristicConfigurationString = "2903"
+/// Descriptor: presentation format.
 public let CBUUIDCharacteristicFormatString = "2904"
+/// Descriptor: several presentation formats.
 public let CBUUIDCharacteristicAggregateFormatString = "2905"
+/// Descriptor: the range of the value.
 public let CBUUIDCharacteristicValidRangeString = "2906"
+/// Descriptor: when the value is observed.
 public let CBUUIDCharacteristicObservationScheduleString = "2910"
 /// The characteristic that publishes a PSM for ``CBPeripheral/openL2CAPChannel(_:)``.
 public let CBUUIDL2CAPPSMCharacteristicString = "ABDD3056-28FA-441D-A470-55A75A52553A"
+/// Service: Generic Access.
 public let CBUUIDGenericAccessProfileString = "1800"
+/// Service: Generic Attribute.
 public let CBUUIDGenericAttributeProfileString = "1801"
+/// Characteristic of Generic Access: the name.
 public let CBUUIDDeviceNameString = "2A00"
+/// Characteristic of Generic Access: what the device is.
 public let CBUUIDAppearanceString = "2A01"
+/// Characteristic of Generic Access: whether privacy is on.
 public let CBUUIDPeripheralPrivacyFlagString = "2A02"
+/// Characteristic of Generic Access: the address to reconnect to.
 public let CBUUIDReconnectionAddressString = "2A03"
+/// Characteristic of Generic Access: what the device would like the link to be.
 public let CBUUIDPeripheralPreferredConnectionParametersString = "2A04"
+/// Characteristic of Generic Attribute: which services have changed.
 public let CBUUIDServiceChangedString = "2A05"

@@ -74,6 +74,8 @@ public struct CBConnectionEventMatchingOption: RawRepresentable, Hashable, Senda
 
 /// A link that any program of this machine made or lost.
 public enum CBConnectionEvent: Int, Sendable {
+    /// The link is down.
     case peerDisconnected = 0
+    /// The link is up.
     case peerConnected = 1
 }

@@ -307,7 +307,7 @@ class MirrorTests: XCTestCase {
 
     @EventLoopActor
     func testWhatBlueZWithdrawsIsGone() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         bench.load([Self.adapter, Self.device, Self.service, Self.characteristic])
         bench.change(Self.device) {
             $0.append(string: "org.bluez.Device1")
@@ -341,7 +341,7 @@ class MirrorTests: XCTestCase {
 
     @EventLoopActor
     func testADeviceThatNobodyWasToldOfDoesNotChange() async {
-        let bench = Bench()
+        let bench = Bench(isWire)
         let battery = DBusValue.dictionary(
             "sa{sv}", [(.string("org.bluez.Battery1"), .properties([("Percentage", .byte(70))]))])
         bench.added(Self.device, battery)

@@ -329,7 +329,7 @@ final class DeviceTests: LoopTestCase {
         XCTAssertTrue(events.first?.contains(#""event":"device","session":"scan1""#) == true, "\(events)")
         let whole = #","kind":"configured","address":"C0:00:00:00:00:01","device":"c00000000001","name":"#
         XCTAssertTrue(events.first?.contains(whole) == true, "\(events)")
-        XCTAssertEqual(bench.broker.messages.first { $0.payload.contains(whole) }?.qos, 0)
+        XCTAssertEqual(bench.broker.messages.first { $0.payload.contains(whole) }?.qos, 1)
         _ = try await bench.request("scan", "{}")
         bench.bridge.heard(strap(), hits: [.configured, .commanded], first: .commanded)
         events = bench.broker.all("blueferry/gw/discovery/event")

@@ -136,8 +136,8 @@ public final class EventLoop: SerialExecutor, TaskExecutor, @unchecked Sendable 
             inbox.isWakeUpPending = false
         }
         let executor = asUnownedSerialExecutor()
-        // As jobs of the actor, whoever sent them here: a task that prefers no executor must leave for the global pool.
-        for job in running { job.runSynchronously(on: executor) }
+        let taskExecutor = asUnownedTaskExecutor()
+        for job in running { job.runSynchronously(isolatedTo: executor, taskExecutor: taskExecutor) }
         running.removeAll(keepingCapacity: true)
     }
 

@@ -7,7 +7,7 @@ internal import Synchronization
 ///
 /// `@unchecked Sendable`: what other threads may touch is `inbox` (behind its mutex), `loopThread` (atomic) and
 /// `wakeUp` (immutable); everything else is read and written by the loop's thread alone.
-public final class EventLoop: SerialExecutor, TaskExecutor, @unchecked Sendable {
+public final class EventLoop: SerialExecutor, @unchecked Sendable {
     /// The loop of this process. It does nothing until ``run()`` or ``startThread()`` is called.
     public static let shared = EventLoop()
 
@@ -77,14 +77,6 @@ public final class EventLoop: SerialExecutor, TaskExecutor, @unchecked Sendable 
         while write(wakeUp, &one, 8) < 0, errno == EINTR {}
     }
 
-    /// Starts a task of the loop, all of which runs on the loop's thread. What resumes an ordinary task (a continuation, a
-    /// child) passes through the global pool first: two changes of threads, and a pool that wakes up each second from
-    /// then on.
-    @discardableResult
-    public static func task(_ operation: @escaping @Sendable @EventLoopActor () async -> Void) -> Task<Void, Never> {
-        Task(executorPreference: shared) { await operation() }
-    }
-
     // MARK: Running
 
     /// Runs the loop on the calling thread until ``stop(exitCode:)``; gives back its code.
@@ -136,8 +128,7 @@ public final class EventLoop: SerialExecutor, TaskExecutor, @unchecked Sendable 
             inbox.isWakeUpPending = false
         }
         let executor = asUnownedSerialExecutor()
-        let taskExecutor = asUnownedTaskExecutor()
-        for job in running { job.runSynchronously(isolatedTo: executor, taskExecutor: taskExecutor) }
+        for job in running { job.runSynchronously(on: executor) }
         running.removeAll(keepingCapacity: true)
     }
 

@@ -148,7 +148,7 @@ final class CommandService {
             }
         }
         let runner = runner
-        EventLoop.task { [weak self] in
+        Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
                 let data = try await runner.run(request)
                 self?.finish(number, .success(data))
@@ -229,7 +229,7 @@ final class CommandService {
         let number = number
         running[number] = Running(id: .null, key: nil, route: nil, expires: nil)
         let runner = runner
-        EventLoop.task { [weak self] in
+        Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
                 try await Self.perform(command, address, path, runner)
             } catch {

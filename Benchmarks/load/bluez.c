@@ -401,8 +401,10 @@ static DBusHandlerResult handle(DBusConnection *connection, DBusMessage *call, v
 /* Lets libdbus read, answer and write, until it has nothing to do. Raw writes come between whole messages only. */
 static void serve(void) {
     if (!dbus_connection_read_write(bus, 0)) exit(0);
-    while (dbus_connection_dispatch(bus) == DBUS_DISPATCH_DATA_REMAINS) {}
-    dbus_connection_flush(bus);
+    do { /* flushing reads too, and what it read shows on the descriptor no more */
+        while (dbus_connection_dispatch(bus) == DBUS_DISPATCH_DATA_REMAINS) {}
+        dbus_connection_flush(bus);
+    } while (dbus_connection_get_dispatch_status(bus) == DBUS_DISPATCH_DATA_REMAINS);
 }
 
 /* ---- sending */

@@ -33,6 +33,8 @@ static char **addresses;
 static int address_count;
 static uint64_t *asked_at;
 static uint32_t asked, answered, to_ask, window;
+/* No id is used twice: the bridge would answer a repeat from memory. */
+static uint32_t first_id;
 
 static void send_packet(uint8_t type, const void *body, size_t size) {
     uint8_t head[5] = {type};
@@ -108,7 +110,7 @@ static void take_stamp(const uint8_t *digits, uint64_t time) {
 static void ask(void) {
     char id[16], payload[1024], topic[512];
     const char *d = addresses[asked % (uint32_t)address_count];
-    snprintf(id, sizeof id, "q%08u", asked);
+    snprintf(id, sizeof id, "q%08u", first_id + asked);
     for (int part = 0; part < 2; part++) {
         char *to = part ? payload : topic;
         const char *from = part ? command_payload : command_topic;
@@ -131,7 +133,7 @@ static void take_answer(const uint8_t *payload, size_t size, uint64_t time) {
         strange++;
         return;
     }
-    uint32_t number = (uint32_t)strtoul((const char *)id + 7, NULL, 10);
+    uint32_t number = (uint32_t)strtoul((const char *)id + 7, NULL, 10) - first_id; /* an earlier one is out of range */
     if (number >= asked) return;
     if (was_seen(number)) {
         doubles++;
@@ -200,6 +202,7 @@ static void statistics(void) {
 
 static void forget(void) {
     memset(seen, 0, MOST / 8);
+    first_id += asked;
     unique = doubles = strange = failures = asked = answered = to_ask = 0;
 }
 

@@ -71,17 +71,15 @@ public final class BlueZClient {
         generation += 1
         let generation = self.generation
         set(.opening)
-        EventLoop.task { await self.open(generation) }
-    }
-
-    private func open(_ generation: Int) async {
-        do throws(DBusError) {
-            let connection = try await DBusConnection.open(address)
-            guard generation == self.generation else { return connection.close() }
-            try await opened(connection, generation)
-        } catch {
-            guard generation == self.generation else { return }
-            lost(BlueZError(error))
+        Task { @EventLoopActor in
+            do throws(DBusError) {
+                let connection = try await DBusConnection.open(address)
+                guard generation == self.generation else { return connection.close() }
+                try await opened(connection, generation)
+            } catch {
+                guard generation == self.generation else { return }
+                lost(BlueZError(error))
+            }
         }
     }
 

@@ -125,7 +125,7 @@ final class ControlServer {
         guard !client.isBusy, !client.waiting.isEmpty else { return }
         client.isBusy = true
         let line = client.waiting.removeFirst()
-        EventLoop.task { [weak self, weak client] in
+        Task { @EventLoopActor [weak self, weak client] in
             guard let self else { return }
             let answer = await control.answer(line)
             guard let client, clients[client.descriptor] === client else { return }

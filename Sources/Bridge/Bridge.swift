@@ -118,7 +118,7 @@ public final class Bridge {
     private func stopRadio(within limit: Duration) async {
         let done = Pending<Void>()
         let radio = radio
-        EventLoop.task {
+        Task { @EventLoopActor in
             await radio.stop()
             done.succeed(())
         }

@@ -77,12 +77,6 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         while write(wakeUp, &one, 8) < 0, errno == EINTR {}
     }
 
-    /// Starts a task of the loop. It is the actor's from its first step on, and touches no other thread on its way.
-    @discardableResult
-    public static func task(_ operation: @escaping @Sendable @EventLoopActor () async -> Void) -> Task<Void, Never> {
-        Task { @EventLoopActor in await operation() }
-    }
-
     // MARK: Running
 
     /// Runs the loop on the calling thread until ``stop(exitCode:)``; gives back its code.

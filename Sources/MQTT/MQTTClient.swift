@@ -135,7 +135,7 @@ public final class MQTTClient {
                     "no answer from \(self.settings.endpoint) within \(timeout.clampedMilliseconds) ms"))
         }
         // One task for each attempt; it ends with the blocking call, whoever still waits for it.
-        EventLoop.task { [weak self] in
+        Task { [weak self] in
             let result: MQTTFault?? = await ConnectWorkers.shared.run { instance.connect() }
             guard let self, self.attempt == attempt, self.state == .connecting else { return }
             switch result {

@@ -33,7 +33,7 @@ enum ScanCommandLine {
                 fflush(nil)
             }
         }
-        EventLoop.task {
+        Task { @EventLoopActor in
             do throws(CommandError) {
                 try await scan.start()
             } catch {

@@ -64,7 +64,7 @@ enum Main {
 
 /// Runs `body` on the loop, on this thread, until it gives an exit code.
 func runLoop(_ body: @escaping @EventLoopActor () async throws -> Int32) -> Int32 {
-    EventLoop.task {
+    Task { @EventLoopActor in
         var code = ExitCode.fault
         do {
             code = try await body()

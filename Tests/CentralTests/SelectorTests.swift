@@ -127,7 +127,7 @@ final class CentralErrorTests: XCTestCase {
 
     func testOtherRefusals() {
         XCTAssertEqual(translated("org.bluez.Error.NotPermitted", "Not paired").code, .notPermitted)
-        XCTAssertEqual(translated("org.bluez.Error.NotPermitted", "Notify acquired").code, .notPermitted)
+        XCTAssertEqual(translated("org.bluez.Error.NotPermitted", "Notify acquired").code, .busy)
         XCTAssertEqual(translated("org.bluez.Error.InProgress", "In Progress").code, .busy)
         XCTAssertEqual(translated("org.bluez.Error.Failed", "Not connected").code, .notConnected)
         XCTAssertEqual(

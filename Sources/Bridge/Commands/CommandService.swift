@@ -157,7 +157,7 @@ final class CommandService {
         let runner = runner
         let record = self.record(of: request, key: entry.key)
         entry.isRecorded = record != nil
-        EventLoop.task { [weak self] in
+        Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
                 if let record {
                     await self?.journal?.record(record)
@@ -261,7 +261,7 @@ final class CommandService {
         let number = number
         running[number] = Running(id: .null, key: nil, route: nil, expires: nil)
         let runner = runner
-        EventLoop.task { [weak self] in
+        Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
                 try await Self.perform(command, address, path, runner)
             } catch {

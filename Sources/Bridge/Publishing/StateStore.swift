@@ -104,7 +104,7 @@ final class StateStore {
 
     private func write(_ batch: StoreBatch) {
         let file = file
-        EventLoop.task {
+        Task { @EventLoopActor in
             switch await Self.run({ try file.apply(batch) }) {
             case .success: self.succeeded(batch)
             case .failure(let error): self.failed(error, batch)
@@ -171,7 +171,7 @@ final class StateStore {
         let isFlushed = (try? await done.value(timeout: limit, clock: clock)) != nil && !isBroken
         let file = file
         let closed = Pending<Void>()
-        EventLoop.task {
+        Task { @EventLoopActor in
             _ = await Self.run {
                 last()
                 file.database.close()

@@ -178,7 +178,7 @@ public final class StoredOutbox: Outbox {
         let file = store.file
         let after = gap.after
         let end = tail.firstID ?? newestID + 1
-        EventLoop.task {
+        Task { @EventLoopActor in
             switch await StateStore.run({ try file.page(after: after, below: end) }) {
             case .success(let page): self.take(page)
             case .failure(let error): self.lose(error)

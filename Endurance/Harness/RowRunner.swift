@@ -122,7 +122,7 @@ struct Episode {
 
     private func judgeRecovery(_ result: inout RowResult) {
         let limits = faultCase.limits
-        let scan = limits.scan ?? limits.first
+        let scan = limits.scan ?? limits.first + 3
         for (what, taken, limit) in [
             ("the first value", result.first, limits.first), ("a value of each peer", result.all, limits.all),
             ("an advertisement", result.scan, scan),

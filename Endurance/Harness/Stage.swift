@@ -46,6 +46,7 @@ final class Stage {
     /// Of the newest start: when it was asked for, and the first message after it.
     private(set) var bridgeStartedAt = 0.0
     private(set) var firstPublishAt: Double?
+    var onFirstPublish: (@EventLoopActor (Double) -> Void)?
 
     static var addresses: [String] {
         (0..<peers).map { number in
@@ -96,7 +97,9 @@ final class Stage {
         relay.onAcknowledged = { [recorder] message in recorder.noteAcknowledged(message) }
         relay.onPublish = { [weak self] _ in
             guard let self, firstPublishAt == nil else { return }
-            firstPublishAt = milliseconds()
+            let now = milliseconds()
+            firstPublishAt = now
+            onFirstPublish?(now)
             recorder.monitor.changed()
         }
     }

@@ -64,7 +64,13 @@ extension Central {
     private func powerOn(_ adapter: Adapter, _ remote: RemoteAdapter, after pause: Duration) {
         adapter.powerTimer?.cancel()
         adapter.powerTimer = clock.schedule(after: pause) { [weak self, weak adapter, weak remote] in
-            guard let self, let adapter, let remote, adapter.remote === remote, !remote.isPowered else { return }
+            guard let self, let adapter, let remote, adapter.remote === remote else { return }
+            guard !remote.isPowered else {
+                // Somebody else was faster, or it was not switched off at all.
+                adapter.isPowerCycling = false
+                adapter.silence.cureEnded(at: clock.now)
+                return watchSilence(of: adapter)
+            }
             bluez.setPowered(true, remote) { [weak self, weak adapter, weak remote] result in
                 guard case .failure(let error) = result, let self, let adapter, let remote else { return }
                 if pause == .seconds(1) {

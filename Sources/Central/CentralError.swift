@@ -3,26 +3,7 @@ public import Bluetooth
 
 /// Why a request of the engine was not done. The codes are those of the MQTT contract.
 public struct CentralError: Error, Sendable, CustomStringConvertible {
-    public enum Code: String, Sendable {
-        case badRequest = "bad_request"
-        case unknownDevice = "unknown_device"
-        case unknownAdapter = "unknown_adapter"
-        case unknownAttribute = "unknown_attribute"
-        case ambiguousAttribute = "ambiguous_attribute"
-        case notConnected = "not_connected"
-        case notSupported = "not_supported"
-        case notPermitted = "not_permitted"
-        case tooLong = "too_long"
-        case timeout
-        case cancelled
-        case busy
-        case outcomeUnknown = "outcome_unknown"
-        case adapterOff = "adapter_off"
-        case connectionFailed = "connection_failed"
-        case pairingFailed = "pairing_failed"
-        case attError = "att_error"
-        case `internal`
-    }
+    public typealias Code = ErrorCode
 
     public let code: Code
     /// What is wrong, where, and what to do, for a person.

@@ -1,3 +1,5 @@
+internal import Bluetooth
+
 extension ScanRequest {
     /// Says what is wrong with the request, before there is an engine to run it.
     /// - Throws: ``CentralError`` (`bad_request`).

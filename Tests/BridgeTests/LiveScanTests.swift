@@ -1,3 +1,4 @@
+import Bluetooth
 import EventLoop
 import TestKit
 import XCTest

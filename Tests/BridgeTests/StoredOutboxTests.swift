@@ -432,9 +432,13 @@ final class StoredOutboxTests: LoopTestCase {
         XCTAssertNil(made.outbox.problem)
         XCTAssertNotNil(made.journal)
         await made.outbox.close(within: .seconds(5))
+        for path in [directory.file("outbox.db"), directory.file("next/outbox.db"), directory.file("new/outbox.db")] {
+            XCTAssertNil(StoredState.obstacle(at: path), path)
+        }
         for path in [directory.file("a/b/outbox.db"), "/dev/null/outbox.db", "/proc/outbox.db"] {
             let state = await StoredState.open(path: path, limit: 10, sizeLimit: 1000)
             XCTAssertNil(state.journal)
+            if path != "/proc/outbox.db" { XCTAssertNotNil(StoredState.obstacle(at: path), path) }
             XCTAssertFalse(state.isHeldElsewhere)
             var warnings: [String] = []
             state.outbox.onWarning = { _, message in warnings.append(message) }
@@ -457,6 +461,63 @@ final class StoredOutboxTests: LoopTestCase {
         XCTAssertEqual(texts.count, 2500)
         XCTAssertTrue(texts == names(0..<2500))
         await again.state.outbox.close(within: .seconds(5))
+    }
+
+    /// Whatever happens in whatever order: what was committed and not acknowledged is there after a crash, once and in
+    /// order, and what was acknowledged is not sent in this run again.
+    @EventLoopActor
+    func testAnyCourseOfEventsKeepsWhatItMust() async throws {
+        var random = SystemRandomNumberGenerator()
+        for round in 0..<12 {
+            var directory = try TemporaryDirectory(prefix: "blueferry-test")
+            var waiting: [Int] = []
+            var number = 0
+            for life in 0..<4 {
+                let rig = try await StoredRig(directory)
+                let outbox = try rig.outbox()
+                // Of those that a crash may bring back, each was sent before.
+                var acknowledged: Set<Int> = []
+                var safe = waiting
+                var last: UInt64?
+                for _ in 0..<Int.random(in: 5...60, using: &random) {
+                    switch Int.random(in: 0..<5, using: &random) {
+                    case 0, 1:
+                        for _ in 0..<Int.random(in: 1...300, using: &random) {
+                            outbox.enqueue(StoredRig.message("\(number)", size: 100))
+                            waiting.append(number)
+                            number += 1
+                        }
+                    case 2:
+                        for _ in 0..<Int.random(in: 1...400, using: &random) {
+                            guard let (id, message) = outbox.next(after: nil, in: .ordered) else { break }
+                            let text = try XCTUnwrap(Int(StoredRig.text(message)))
+                            XCTAssertEqual(text, waiting.first, "round \(round), life \(life)")
+                            XCTAssertGreaterThan(id, last ?? 0)
+                            last = id
+                            outbox.remove(id)
+                            acknowledged.insert(text)
+                            waiting.removeFirst()
+                        }
+                    case 3: rig.clock.advance(by: StateStore.tick)
+                    default:
+                        try await rig.commit()
+                        safe = waiting
+                    }
+                    if Bool.random(using: &random) { await rig.settle() }
+                }
+                let image = try rig.crashImage()
+                await outbox.close(within: .seconds(5))
+                let again = try await StoredRig(image)
+                let found = (await again.drain(again.state.outbox)).compactMap { Int($0) }
+                XCTAssertEqual(found, found.sorted(), "order")
+                XCTAssertEqual(Set(found).count, found.count, "once")
+                let missing = Set(safe).subtracting(acknowledged).subtracting(found)
+                XCTAssertEqual(missing, [], "round \(round), life \(life): committed and lost")
+                await again.state.outbox.close(within: .seconds(5))
+                // The next life goes on where an orderly end left this one.
+                directory = rig.directory
+            }
+        }
     }
 
     @EventLoopActor

@@ -54,7 +54,7 @@ public final class BridgeProgram {
             settings.mqtt.clientID
             ?? (state.isHeldElsewhere
                 ? ClientIdentifier.temporary(gateway: gateway)
-                : ClientIdentifier.load(gateway: gateway, directory: Self.directory(of: settings.outbox.path)))
+                : ClientIdentifier.load(gateway: gateway, directory: StoredState.directory(of: settings.outbox.path)))
         let mqtt = MQTTSettings(settings, bridge: bridgeSettings, clientID: clientID)
         endpoint = mqtt.endpoint
         broker = MQTTBroker(MQTTClient(mqtt))
@@ -63,10 +63,5 @@ public final class BridgeProgram {
             settings: bridgeSettings, radio: radio, broker: broker, outbox: state.outbox, journal: state.journal,
             log: log)
         radio.bridge = bridge
-    }
-
-    static func directory(of path: String) -> String {
-        guard let slash = path.lastIndex(of: "/") else { return "." }
-        return slash == path.startIndex ? "/" : String(path[..<slash])
     }
 }

@@ -33,6 +33,9 @@ public final class Checkup {
         for finding in bluetooth { report(finding) }
         let broker = await checkBroker()
         report(broker)
+        if let obstacle = StoredState.obstacle(at: settings.outbox.path) {
+            report(Finding(verdict: .hint, text: obstacle))
+        }
         return !(bluetooth + [broker]).contains { $0.verdict == .missing }
     }
 

@@ -1,3 +1,5 @@
+internal import Bluetooth
+
 /// Where an answer goes.
 struct AnswerRoute: Equatable, Sendable {
     var topic: String

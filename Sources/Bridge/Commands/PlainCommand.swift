@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import Configuration
 internal import JSON
 

@@ -1,3 +1,4 @@
+internal import Bluetooth
 public import Configuration
 internal import JSON
 

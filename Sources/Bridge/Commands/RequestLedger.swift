@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import EventLoop
 internal import JSON
 

@@ -364,10 +364,8 @@ extension AttributeSelector {
 }
 
 extension CommandError {
-    /// The engine's codes are the contract's.
     init(_ error: CentralError) {
-        self.init(
-            Code(rawValue: error.code.rawValue) ?? .internal, error.message, att: error.att, bluez: error.bluezName)
+        self.init(error.code, error.message, att: error.att, bluez: error.bluezName)
     }
 }
 

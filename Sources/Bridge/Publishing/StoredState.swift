@@ -36,17 +36,39 @@ public struct StoredState {
             return StoredState(outbox: outbox, journal: journal, isHeldElsewhere: false)
         case .failure(let error):
             let isHeld = (error as? StoreError)?.code == .busy
-            let advice = isHeld ? "give each bridge its own outbox.path" : "see outbox.path"
+            let advice = isHeld ? "give each bridge its own outbox.path" : Self.advice
             let outbox = MemoryOutbox(
                 limit: limit, sizeLimit: min(sizeLimit, MemoryOutbox.sizeLimit),
-                problem: "\(error); what waits for the broker is kept in memory only: \(advice)")
+                problem: "\(error); what waits for the broker is kept in memory only; \(advice)")
             return StoredState(outbox: outbox, journal: nil, isHeldElsewhere: isHeld)
         }
     }
 
+    private nonisolated static let advice = "set outbox.path to a file in a directory that this user may write"
+
+    /// Why nothing could be kept at a path, and what to do; nil where it can, as far as it shows without trying.
+    nonisolated static func obstacle(at path: String) -> String? {
+        let directory = self.directory(of: path)
+        var place = path
+        if access(directory, W_OK | X_OK) == 0 {
+            guard access(path, F_OK) == 0, access(path, R_OK | W_OK) != 0 else { return nil }
+        } else {
+            // It is made at the start, where only the last level is missing.
+            if errno == ENOENT, access(self.directory(of: directory), W_OK | X_OK) == 0 { return nil }
+            place = directory
+        }
+        let reason = String(cString: strerror(errno))
+        return "\(place) cannot be used: \(reason); what waits for the broker would be kept in memory only; \(advice)"
+    }
+
+    nonisolated static func directory(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
     private nonisolated static func opened(_ path: String, at now: WallTime) throws -> Opened {
         // A first start by hand has no directory yet.
-        if let slash = path.lastIndex(of: "/"), slash != path.startIndex { mkdir(String(path[..<slash]), 0o700) }
+        mkdir(directory(of: path), 0o700)
         let lock = try FileLock(path: path + ".lock")
         let (database, damaged) = try Database.openSettingAside(path: path)
         let file = try StateFile(database: database, lock: lock)

@@ -152,9 +152,9 @@ final class Commander {
     func take(_ answer: JSONValue) {
         guard let id = answer["id"]?.stringValue, let command = asked[id] else { return }
         let said = answer["status"] == .string("ok") ? "ok" : answer["error"]?["code"]?.stringValue ?? "?"
-        if let first = command.answer {
-            // A refusal for want of room is no answer to keep.
-            if first != said, first != "busy" { command.isContradicted = true }
+        // A refusal for want of room is no answer to keep: a repeat may find room.
+        if let first = command.answer, first != "busy" {
+            if first != said, said != "busy" { command.isContradicted = true }
         } else {
             command.answer = said
         }

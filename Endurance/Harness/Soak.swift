@@ -67,6 +67,7 @@ final class Soak {
         "bluetoothd-term", "bluetoothd-freeze", "bus-restart", "adapter-replug", "adapter-renamed", "power",
         "link-loss",
     ]
+    private static let fillers = ["broker-kill", "broker-freeze", "bluetoothd-kill"]
     /// Between two ends of a link; each of the peers has its turn.
     private static let cycle = Duration.seconds(2)
     private static let sampling = Duration.seconds(5)
@@ -93,7 +94,8 @@ final class Soak {
         stage.commander.start(rate: stage.options.commandsPerSecond)
         sample()
         cycleLinks()
-        var left: [FaultCase] = []
+        // First those that fill every buffer, so that what is level afterwards is level under all of them.
+        var left = FaultCase.all.filter { Self.fillers.contains($0.name) }
         while elapsed < minutes * 60 {
             if left.isEmpty {
                 left = FaultCase.all.filter { Self.faults.contains($0.name) }.shuffled(using: &random)

@@ -46,6 +46,7 @@ final class Stage {
     /// Of the newest start: when it was asked for, and the first message after it.
     private(set) var bridgeStartedAt = 0.0
     private(set) var firstPublishAt: Double?
+    var onFirstPublish: (@EventLoopActor (Double) -> Void)?
 
     static var addresses: [String] {
         (0..<peers).map { number in
@@ -96,7 +97,9 @@ final class Stage {
         relay.onAcknowledged = { [recorder] message in recorder.noteAcknowledged(message) }
         relay.onPublish = { [weak self] _ in
             guard let self, firstPublishAt == nil else { return }
-            firstPublishAt = milliseconds()
+            let now = milliseconds()
+            firstPublishAt = now
+            onFirstPublish?(now)
             recorder.monitor.changed()
         }
     }
@@ -115,7 +118,8 @@ final class Stage {
             \(devices.joined(separator: "\n"))
 
             """, to: "blueferry.yaml")
-        var environment = ChildProcess.ownEnvironment()
+        // Ours are not its settings.
+        var environment = ChildProcess.ownEnvironment().filter { !$0.key.hasPrefix("BLUEFERRY_") }
         if let bus { environment["DBUS_SYSTEM_BUS_ADDRESS"] = bus.address }
         environment.merge(options.environment) { $1 }
         let command = options.wrapper + [World.program, "run", "--config", file]
@@ -309,6 +313,7 @@ final class Stage {
     /// Ends everything; the peers drop their links, so that the next stage starts afresh.
     func stop() async {
         if let bridge { _ = await bridge.stop() }
+        if Self.isLab { await mend() }
         try? await flood(on: false)
         if let ids = try? await radio.send("connected", timeout: .seconds(5)).arrayValue {
             for id in ids { _ = try? await radio.send("disconnect", ["device": id], timeout: .seconds(5)) }
@@ -320,6 +325,13 @@ final class Stage {
         await broker.stop()
         if let bus { await bus.stop() }
         directory.remove()
+    }
+
+    /// What a row that failed midway may have left to the next: the lab's radio outlives the stage.
+    private func mend() async {
+        try? await order("daemon_thaw")
+        try? await order("daemon_start")
+        try? await order("adapter_add", ["adapter": "hci0"].json)
     }
 
     /// The end of what a program printed.

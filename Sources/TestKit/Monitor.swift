@@ -3,7 +3,16 @@ public import EventLoop
 /// Waits for something to become true, without polling: whoever changes what conditions look at says so.
 @EventLoopActor
 public final class Monitor {
-    private var waiters: [(isTrue: @EventLoopActor () -> Bool, pending: Pending<Void>)] = []
+    /// A class, since a closure in a tuple gets another wrapper each time it moves from one array to the next.
+    @EventLoopActor
+    private final class Waiter {
+        let isTrue: @EventLoopActor () -> Bool
+        let pending = Pending<Void>()
+
+        init(_ isTrue: @escaping @EventLoopActor () -> Bool) { self.isTrue = isTrue }
+    }
+
+    private var waiters: [Waiter] = []
 
     public nonisolated init() {}
 
@@ -11,7 +20,7 @@ public final class Monitor {
     public func changed() {
         let waiting = waiters
         waiters = []
-        var left: [(isTrue: @EventLoopActor () -> Bool, pending: Pending<Void>)] = []
+        var left: [Waiter] = []
         for waiter in waiting where !waiter.pending.isFinished {
             if waiter.isTrue() { waiter.pending.succeed(()) } else { left.append(waiter) }
         }
@@ -24,10 +33,10 @@ public final class Monitor {
         _ what: String, within timeout: Duration = .seconds(10), until condition: @escaping @EventLoopActor () -> Bool
     ) async throws {
         if condition() { return }
-        let pending = Pending<Void>()
-        waiters.append((condition, pending))
+        let waiter = Waiter(condition)
+        waiters.append(waiter)
         do {
-            try await pending.value(timeout: timeout)
+            try await waiter.pending.value(timeout: timeout)
         } catch {
             throw Expired(message: "waited \(timeout) in vain for \(what)")
         }

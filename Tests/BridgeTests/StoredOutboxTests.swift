@@ -97,6 +97,26 @@ final class StoredRig {
 final class StoredOutboxTests: LoopTestCase {
     private func names(_ numbers: Range<Int>) -> [String] { numbers.map { "\($0)" } }
 
+    /// Of many answers those that pass are bounded; the rest waits in the order of all, and comes back from the disk.
+    @EventLoopActor
+    func testMoreAnswersThanMayPassAreKeptInOrder() async throws {
+        let rig = try await StoredRig()
+        let outbox = try rig.outbox()
+        for number in 0..<3 * StoredOutbox.window {
+            outbox.enqueue(StoredRig.message("\(number)"))
+            var answer = StoredRig.message("answer")
+            answer.lane = .prompt
+            outbox.enqueue(answer)
+        }
+        try await rig.commit()
+        while let (id, _) = outbox.next(after: nil, in: .prompt) { outbox.remove(id) }
+        let texts = await rig.drain(outbox)
+        XCTAssertEqual(texts.filter { $0 != "answer" }, names(0..<3 * StoredOutbox.window))
+        XCTAssertEqual(texts.count { $0 == "answer" }, 3 * StoredOutbox.window - StateFile.promptLimit)
+        XCTAssertEqual(outbox.dropped, 0)
+        XCTAssertEqual(rig.warnings, [])
+    }
+
     @EventLoopActor
     func testWhatIsAcknowledgedSoonIsNeverWritten() async throws {
         let rig = try await StoredRig()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from typing import Any
 
@@ -14,6 +15,7 @@ from .controller import AdapterController
 from .peripheral import Peripheral, random_address
 from .transport import Vhci
 
+SHOWN_BY_KERNEL = "/sys/class/bluetooth"
 FLOOD_COMPANY = 0xFFFF
 FLOOD_PREFIX = 0xE0 << 40  # the flood's addresses are E0:00:…
 FLOOD_BURST = 16  # the most at one go after a pause: a kernel socket has room for a few hundred
@@ -49,14 +51,8 @@ class Air:
         wanted = _number(shown) if shown is not None else 0
         fillers: list[Vhci] = []
         try:
-            while wanted:
-                filler = Vhci(kind=Vhci.CREATE_RAW)
-                fillers.append(filler)
-                taken = await asyncio.wait_for(asyncio.shield(filler.index), 10)
-                if taken >= wanted:
-                    if taken == wanted:
-                        fillers.pop().close()
-                    break
+            while wanted and not os.path.exists(f"{SHOWN_BY_KERNEL}/hci{wanted - 1}") and len(fillers) < wanted:
+                fillers.append(Vhci(kind=Vhci.CREATE_RAW))  # there when this returns, and never answers
             self.adapters[name] = AdapterController(name, spec.address, self._duplicates)
             index = await asyncio.wait_for(asyncio.shield(self.adapters[name].vhci.index), 10)
         finally:

@@ -91,10 +91,15 @@ public final class StoredOutbox: Outbox {
         newestID += 1
         if message.lane == .prompt, prompt.count < StateFile.promptLimit {
             prompt.append(newestID, message)
-        } else if gap.count == 0, tail.isEmpty, headHasRoom {
-            head.append(newestID, message)
         } else {
-            tail.append(newestID, message)
+            // An answer beyond those that pass waits like all others, on the disk too.
+            var message = message
+            message.lane = .ordered
+            if gap.count == 0, tail.isEmpty, headHasRoom {
+                head.append(newestID, message)
+            } else {
+                tail.append(newestID, message)
+            }
         }
         if !store.isBroken {
             uncommitted += 1
@@ -178,19 +183,26 @@ public final class StoredOutbox: Outbox {
         let file = store.file
         let after = gap.after
         let end = tail.firstID ?? newestID + 1
+        let expected = gap.count
         Task { @EventLoopActor in
             switch await StateStore.run({ try file.page(after: after, below: end) }) {
-            case .success(let page): self.take(page)
+            case .success(let page): self.take(page, of: expected, below: end)
             case .failure(let error): self.lose(error)
             }
         }
     }
 
-    private func take(_ page: [(id: UInt64, OutboxMessage)]) {
+    /// - Parameters:
+    ///   - expected: messages that were in the gap when the page was asked for.
+    ///   - end: all of those have lower ids; what came into the gap since then has not.
+    private func take(_ page: [(id: UInt64, OutboxMessage)], of expected: Int, below end: UInt64) {
         isReading = false
         if page.isEmpty {
-            let lost = gap.count
-            gap = Gap()
+            let lost = min(expected, gap.count)
+            gap.bytes -= gap.count > 0 ? gap.bytes / gap.count * lost : 0
+            gap.count -= lost
+            gap.after = end - 1
+            gap.skip = 0
             dropped += UInt64(lost)
             if lost > 0 { store.warn("outbox", "\(store.file.path): \(lost) messages that were in it are gone") }
         }

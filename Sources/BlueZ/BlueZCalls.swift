@@ -11,23 +11,32 @@ extension BlueZClient {
     private static let attribute = Duration.seconds(40)
 
     func call(
-        _ object: RemoteObject, _ interface: String, _ member: String, timeout: Duration,
+        _ object: RemoteObject, _ interface: StaticString, _ member: StaticString, timeout: Duration,
         write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
     ) {
         if object.isGone {
             return completion(.failure(BlueZError(kind: .doesNotExist, name: nil, message: "the object is gone")))
         }
-        call(path: object.path, interface, member, timeout: timeout, write: write, then: completion)
+        let message = DBusMessage(
+            call: "org.bluez", knownPath: object.pathBytes, interface: interface, member: member)
+        send(message, timeout, write, completion)
     }
 
     func call(
         path: String, _ interface: String, _ member: String, timeout: Duration,
         write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
     ) {
+        send(
+            DBusMessage(call: Self.name, path: path, interface: interface, member: member), timeout, write, completion)
+    }
+
+    private func send(
+        _ message: DBusMessage, _ timeout: Duration, _ write: (inout MessageWriter) -> Void,
+        _ completion: @escaping Completion<DBusMessage>
+    ) {
         guard let connection else {
             return completion(.failure(BlueZError(kind: .busLost, name: nil, message: "the bus is not connected")))
         }
-        let message = DBusMessage(call: Self.name, path: path, interface: interface, member: member)
         var writer = message.writer()
         write(&writer)
         connection.call(message, timeout: timeout) { completion($0.mapError { BlueZError($0) }) }
@@ -133,7 +142,7 @@ extension BlueZClient {
     }
 
     private func read(
-        _ object: RemoteObject, _ interface: String, _ offset: UInt16, _ completion: @escaping Completion<[UInt8]>
+        _ object: RemoteObject, _ interface: StaticString, _ offset: UInt16, _ completion: @escaping Completion<[UInt8]>
     ) {
         let options: [(String, DBusValue)] = offset == 0 ? [] : [("offset", .uint16(offset))]
         let answered: Completion<DBusMessage> = { result in
@@ -166,7 +175,7 @@ extension BlueZClient {
     }
 
     private func write(
-        _ value: [UInt8], _ options: [(String, DBusValue)], to object: RemoteObject, _ interface: String,
+        _ value: [UInt8], _ options: [(String, DBusValue)], to object: RemoteObject, _ interface: StaticString,
         _ completion: @escaping Completion<Void>
     ) {
         call(

@@ -95,11 +95,12 @@ public final class BlueZClient {
             lost(BlueZError(kind: .busLost, name: nil, message: "the bus closed the connection"))
         }
         connection.addSignalHandler { [weak self] view in self?.handle(view) }
-        for rule in Self.rules { try await connection.addMatch(rule) }
+        try await connection.addMatches(Self.rules)
         guard generation == self.generation else { return }
         failures = 0
         let owner = try await connection.nameOwner(of: Self.name)
         guard generation == self.generation else { return }
+        connection.setOwner(owner, of: Self.name)
         if owner == nil { set(.noBlueZ) } else { load() }
     }
 
@@ -193,7 +194,9 @@ public final class BlueZClient {
         guard reader.equals("org.bluez") else { return }
         reader.next()
         reader.next()
-        let isOwned = reader.withBytes { !$0.isEmpty } ?? false
+        let owner = reader.string() ?? ""
+        let isOwned = !owner.isEmpty
+        connection?.setOwner(isOwned ? owner : nil, of: Self.name)
         generation += 1
         timer?.cancel()
         let generation = self.generation

@@ -9,20 +9,23 @@ public struct BluetoothAddress: Hashable, Comparable, Sendable, CustomStringConv
     }
 
     /// Reads `AA:BB:CC:DD:EE:FF`, `AA-BB-…`, `AA_BB_…` or `aabbccddeeff`, in either case; one separator throughout.
+    @inlinable
     public init?(parsing text: some StringProtocol) {
         self.init(parsingBytes: text.utf8)
     }
 
     /// The same for text that stands as UTF-8 bytes.
+    @inlinable
     public init?(parsingBytes text: some Collection<UInt8>) {
         guard
             let parsed = text.withContiguousStorageIfAvailable({ Self.value(of: $0) })
                 ?? Array(text).withUnsafeBufferPointer({ Self.value(of: $0) })
         else { return nil }
-        value = parsed
+        self.init(value: parsed)
     }
 
-    private static func value(of text: UnsafeBufferPointer<UInt8>) -> UInt64? {
+    @usableFromInline
+    static func value(of text: UnsafeBufferPointer<UInt8>) -> UInt64? {
         let isPlain = text.count == 12
         guard isPlain || text.count == 17 else { return nil }
         var value: UInt64 = 0

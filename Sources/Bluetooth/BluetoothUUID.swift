@@ -23,11 +23,13 @@ public struct BluetoothUUID: Hashable, Comparable, Sendable, CustomStringConvert
     }
 
     /// Reads 4, 8, 32 (plain) or 36 (dashed) characters, in either case, with or without `0x`.
+    @inlinable
     public init?(parsing text: some StringProtocol) {
         self.init(parsingBytes: text.utf8)
     }
 
     /// The same for text that stands as UTF-8 bytes.
+    @inlinable
     public init?(parsingBytes text: some Collection<UInt8>) {
         guard
             let parsed = text.withContiguousStorageIfAvailable({ Self.parse($0) })
@@ -36,7 +38,8 @@ public struct BluetoothUUID: Hashable, Comparable, Sendable, CustomStringConvert
         self = parsed
     }
 
-    private static func parse(_ text: UnsafeBufferPointer<UInt8>) -> BluetoothUUID? {
+    @usableFromInline
+    static func parse(_ text: UnsafeBufferPointer<UInt8>) -> BluetoothUUID? {
         var first = 0
         if text.count > 2, text[0] == UInt8(ascii: "0"), text[1] | 32 == UInt8(ascii: "x") { first = 2 }
         let length = text.count - first

@@ -1,6 +1,7 @@
 /// Bytes as lowercase hexadecimal text and back.
 public enum Hex {
     /// Two lowercase digits for each byte.
+    @inlinable
     public static func encode(_ bytes: some Collection<UInt8>) -> String {
         String(unsafeUninitializedCapacity: bytes.count * 2) { buffer in
             var index = 0

@@ -99,34 +99,53 @@ extension Central {
     public func read(
         _ characteristic: GATTCharacteristic, offset: Int = 0, timeout: Duration? = nil
     ) async throws(CentralError) -> [UInt8] {
-        let (device, link) = try connected(characteristic.device)
-        func subject() -> String { "reading \(characteristic.text) of \(device.address)" }
-        guard let remote = characteristic.remote else {
-            guard let level = device.remote?.battery else { throw notConnected(device.address) }
-            deliver([level], of: characteristic, .read)
-            return [level]
-        }
-        guard characteristic.properties.contains(.read) else {
-            throw CentralError(.notSupported, "\(subject()): the characteristic has not the property read")
-        }
-        let offset = try checkedOffset(offset, subject())
-        characteristic.readsUnderWay += 1
-        let value: [UInt8]
+        try await AttributeCall.result { self.startRead(characteristic, offset: offset, timeout: timeout, then: $0) }
+    }
+
+    /// The same without a task: `completion` is called once, perhaps before this returns.
+    public func read(
+        _ characteristic: GATTCharacteristic, offset: Int = 0, timeout: Duration? = nil,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CentralError>) -> Void
+    ) {
+        _ = startRead(characteristic, offset: offset, timeout: timeout, then: completion)
+    }
+
+    private func startRead(
+        _ characteristic: GATTCharacteristic, offset: Int, timeout: Duration?,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CentralError>) -> Void
+    ) -> AttributeCall<[UInt8]>? {
         do throws(CentralError) {
-            value = try await call(subject(), link, timeout) { done in
-                self.bluez.read(remote, offset: offset, done)
+            let (device, link) = try connected(characteristic.device)
+            let subject = { "reading \(characteristic.text) of \(device.address)" }
+            guard let remote = characteristic.remote else {
+                guard let level = device.remote?.battery else { throw notConnected(device.address) }
+                deliver([level], of: characteristic, .read)
+                completion(.success([level]))
+                return nil
+            }
+            guard characteristic.properties.contains(.read) else {
+                throw CentralError(.notSupported, "\(subject()): the characteristic has not the property read")
+            }
+            let offset = try checkedOffset(offset, subject())
+            characteristic.readsUnderWay += 1
+            return start(subject, link, timeout) { [bluez] done in
+                bluez.read(remote, offset: offset, done)
+            } then: { [weak self] result in
+                self?.wasRead(characteristic, result)
+                completion(result)
             }
         } catch {
-            characteristic.readsUnderWay -= 1
-            release(characteristic)
-            throw error
+            completion(.failure(error))
+            return nil
         }
+    }
+
+    private func wasRead(_ characteristic: GATTCharacteristic, _ result: Result<[UInt8], CentralError>) {
         characteristic.readsUnderWay -= 1
         // The `Value` that BlueZ signalled for this very read is its echo.
-        if characteristic.heldValue == value { characteristic.heldValue = nil }
+        if case .success(let value) = result, characteristic.heldValue == value { characteristic.heldValue = nil }
         release(characteristic)
-        deliver(value, of: characteristic, .read)
-        return value
+        if case .success(let value) = result { deliver(value, of: characteristic, .read) }
     }
 
     /// Writes a value: `automatic` takes a request where the characteristic has it, else a command.
@@ -176,47 +195,22 @@ extension Central {
         }
     }
 
-    /// Makes a call that ends with its reply, its deadline or the link, whichever comes first. What BlueZ refuses
-    /// because an earlier call on the attribute has not ended is asked again.
-    func call<Value>(
-        _ subject: @autoclosure () -> String, _ link: Link, _ timeout: Duration?,
-        _ make: @EventLoopActor (@escaping @EventLoopActor (Result<Value, BlueZError>) -> Void) -> Void
+    /// Makes a call that ends with its reply, its deadline or the link, whichever comes first.
+    func call<Value: Sendable>(
+        _ subject: @autoclosure @escaping () -> String, _ link: Link, _ timeout: Duration?,
+        _ make: @escaping AttributeCall<Value>.Attempt
     ) async throws(CentralError) -> Value {
-        let deadline = clock.now + (timeout ?? options.callTimeout)
-        while true {
-            let pending = Pending<Value>()
-            let ticket = link.begin { pending.fail($0) }
-            make { pending.finish($0.mapError { $0 }) }
-            do {
-                defer { link.end(ticket) }
-                return try await pending.value(timeout: deadline - clock.now, clock: clock)
-            } catch let error as CentralError {
-                throw error
-            } catch let error as BlueZError {
-                if error.kind == .att(ATTError.unlikely), await linkEnds(link) {
-                    throw CentralError(.notConnected, "\(subject()): the connection ended", bluezName: error.name)
-                }
-                guard error.kind == .inProgress || error.isAcquired, clock.now + .milliseconds(50) < deadline,
-                    link.phase == .up
-                else {
-                    throw CentralError(error, .gatt, subject())
-                }
-            } catch {
-                if error is CancellationError { throw CentralError(.cancelled, "\(subject()): cancelled") }
-                let limit = (timeout ?? options.callTimeout).clampedMilliseconds
-                throw CentralError(.timeout, "\(subject()): no answer within \(limit) ms")
-            }
-            do { try await clock.sleep(for: .milliseconds(50)) } catch {
-                throw CentralError(.cancelled, "\(subject()): cancelled")
-            }
-        }
+        try await AttributeCall.result { self.start(subject, link, timeout, make, then: $0) }
     }
 
-    /// BlueZ gives up what is under way with an error of its own, and tells of the end of the link a little later.
-    private func linkEnds(_ link: Link) async -> Bool {
-        let generation = link.generation
-        do { try await clock.sleep(for: .milliseconds(100)) } catch { return false }
-        return link.generation != generation || link.phase != .up
+    private func start<Value: Sendable>(
+        _ subject: @escaping () -> String, _ link: Link, _ timeout: Duration?,
+        _ make: @escaping AttributeCall<Value>.Attempt, then completion: @escaping AttributeCall<Value>.Completion
+    ) -> AttributeCall<Value> {
+        let call = AttributeCall(
+            subject: subject, link: link, timeout: timeout ?? options.callTimeout, clock: clock, make, completion)
+        call.start()
+        return call
     }
 
     func connected(_ device: Device?) throws(CentralError) -> (Device, Link) {

@@ -131,18 +131,22 @@ enum AttributeLookup {
 
     /// - Throws: `unknown_attribute` where there is none, `ambiguous_attribute` where there are several.
     static func find<Found: Attribute>(
-        _ selector: AttributeSelector, in attributes: [Found], what: String, of owner: String
+        _ selector: AttributeSelector, in attributes: [Found], what: @autoclosure () -> String,
+        of owner: @autoclosure () -> String
     ) throws(CentralError) -> Found {
-        let found = attributes.filter {
-            $0.uuid == selector.uuid && (selector.handle == nil || $0.handle == selector.handle)
+        func isMeant(_ attribute: Found) -> Bool {
+            attribute.uuid == selector.uuid && (selector.handle == nil || attribute.handle == selector.handle)
         }
-        if let only = found.first, found.count == 1 { return only }
-        let names = (found.isEmpty ? attributes : found).map(\.key).joined(separator: ", ")
-        if found.isEmpty {
-            let known = names.isEmpty ? "it has none" : "it has \(names)"
-            throw CentralError(.unknownAttribute, "\(owner) has no \(what) \(selector): \(known)")
+        if let first = attributes.firstIndex(where: isMeant) {
+            if !attributes[(first + 1)...].contains(where: isMeant) { return attributes[first] }
+            let found = attributes.filter(isMeant)
+            let names = found.map(\.key).joined(separator: ", ")
+            throw CentralError(
+                .ambiguousAttribute,
+                "\(owner()) has \(found.count) of \(what()) \(selector): name one of \(names)")
         }
-        throw CentralError(
-            .ambiguousAttribute, "\(owner) has \(found.count) of \(what) \(selector): name one of \(names)")
+        let names = attributes.map(\.key).joined(separator: ", ")
+        let known = names.isEmpty ? "it has none" : "it has \(names)"
+        throw CentralError(.unknownAttribute, "\(owner()) has no \(what()) \(selector): \(known)")
     }
 }

@@ -1,5 +1,6 @@
 internal import CDBus
 public import EventLoop
+internal import Glibc
 
 /// A private connection to a message bus, driven by the event loop. Source: `DBusConnection` of libdbus.
 ///
@@ -25,6 +26,12 @@ public final class DBusConnection {
     private let pointer: OpaquePointer
     private var watches: WatchSet
     private var calls = CallTable()
+    /// Fires for the earliest deadline of the calls, or of one that was answered since.
+    private var deadlineTimer: LoopTimer?
+    /// The reply that libdbus hands on; it is told once libdbus has let go of it, so that a large one stands in memory
+    /// once.
+    private var answer: (call: PendingCall, reply: DBusMessage)?
+    private var owners: [String: String] = [:]
     private var signalHandlers: [@EventLoopActor (borrowing DBusMessageView) -> Void] = []
     private var exports: [String: Export] = [:]
     private var isOpen = true
@@ -65,7 +72,7 @@ public final class DBusConnection {
         }
     }
 
-    private static let busName = "org.freedesktop.DBus"
+    static let busName = "org.freedesktop.DBus"
 
     private init(_ address: DBusAddress) throws(DBusError) {
         let text = Self.text(of: address)
@@ -141,7 +148,7 @@ public final class DBusConnection {
         dbus_connection_set_watch_functions(pointer, nil, nil, nil, nil, nil)
         watches.removeAll()
         let pending = calls.removeAll()
-        for call in pending { call.cancel() }
+        deadlineTimer?.cancel()
         dbus_connection_close(pointer)
         Self.open[ObjectIdentifier(self)] = nil
         // While it dispatches, libdbus holds a reference of its own.
@@ -189,9 +196,14 @@ public final class DBusConnection {
         guard isOpen, !isDispatching else { return 0 }
         isDispatching = true
         handled = 0
-        while isOpen, handled < Self.dispatchLimit,
-            dbus_connection_dispatch(pointer) == DBUS_DISPATCH_DATA_REMAINS
-        {}
+        var remains = true
+        while remains, isOpen, handled < Self.dispatchLimit {
+            remains = dbus_connection_dispatch(pointer) == DBUS_DISPATCH_DATA_REMAINS
+            if let (call, reply) = answer {
+                answer = nil
+                finish(call, reply)
+            }
+        }
         isDispatching = false
         if isOpen, handled >= Self.dispatchLimit { scheduleDispatch() }
         return handled
@@ -217,7 +229,8 @@ public final class DBusConnection {
             if let answer = export.handler(DBusMessage(adopting: message)) { send(answer) }
             return DBUS_HANDLER_RESULT_HANDLED
         default:
-            return DBUS_HANDLER_RESULT_NOT_YET_HANDLED
+            replied(message)
+            return DBUS_HANDLER_RESULT_HANDLED
         }
     }
 
@@ -231,6 +244,22 @@ public final class DBusConnection {
     /// Asks the bus for the signals that match. Source: `org.freedesktop.DBus.AddMatch`.
     public func addMatch(_ rule: MatchRule) async throws(DBusError) {
         _ = try await busCall("AddMatch") { $0.append(string: rule.text) }
+    }
+
+    /// The same for several rules, all of which are on their way before the first is answered.
+    public func addMatches(_ rules: [MatchRule]) async throws(DBusError) {
+        var replies: [Pending<DBusError?>] = []
+        for rule in rules {
+            let done = Pending<DBusError?>()
+            replies.append(done)
+            call(busMessage("AddMatch") { $0.append(string: rule.text) }, timeout: Self.busTimeout) { result in
+                if case .failure(let error) = result { done.succeed(error) } else { done.succeed(nil) }
+            }
+        }
+        for reply in replies {
+            // Each call ends by its own deadline.
+            if let error = (try? await reply.value()) ?? nil { throw error }
+        }
     }
 
     public func removeMatch(_ rule: MatchRule) async throws(DBusError) {
@@ -270,11 +299,17 @@ public final class DBusConnection {
 
     private func busCall(_ member: String, _ fill: (inout MessageWriter) -> Void) async throws(DBusError) -> DBusMessage
     {
+        try await call(busMessage(member, fill), timeout: Self.busTimeout)
+    }
+
+    private static let busTimeout = Duration.seconds(5)
+
+    private func busMessage(_ member: String, _ fill: (inout MessageWriter) -> Void) -> DBusMessage {
         let message = DBusMessage(
             call: Self.busName, path: "/org/freedesktop/DBus", interface: Self.busName, member: member)
         var writer = message.writer()
         fill(&writer)
-        return try await call(message, timeout: .seconds(5))
+        return message
     }
 
     // MARK: Sending
@@ -328,7 +363,7 @@ public final class DBusConnection {
         _ message: DBusMessage, _ timeout: Duration,
         _ completion: @escaping @EventLoopActor (Result<DBusMessage, DBusError>) -> Void
     ) -> PendingCall {
-        let call = PendingCall(message, self, completion)
+        let call = PendingCall(message, self, timeout: timeout, completion)
         if let fault = message.faultToSend {
             call.finishSoon(fault)
         } else if !message.isCall || !message.wantsReply {
@@ -336,7 +371,7 @@ public final class DBusConnection {
         } else if !isOpen {
             call.finishSoon(.disconnected)
         } else {
-            call.timer = EventLoop.shared.schedule(at: MonotonicTime.now + timeout) { call.expire(after: timeout) }
+            arm(call.deadline)
             if call.isCounted {
                 calls.enqueue(call)
                 startWaiting()
@@ -351,34 +386,45 @@ public final class DBusConnection {
         // What was sent before has its serial for good, by which the reply is found; a copy gets a new one.
         let message = message.isSealed ? message.copy() : message
         if let fault = message.fault { return call.finishSoon(fault) }
-        var pending: OpaquePointer?
-        let isSent =
-            dbus_connection_send_with_reply(pointer, message.pointer, &pending, cdbus_timeout_infinite) != 0
-        guard isSent else { return call.finishSoon(Self.refused) }
-        guard let pending else { return call.finishSoon(.disconnected) }
-        call.pointer = pending
-        calls.started(call, pending)
-        dbus_pending_call_set_notify(
-            pending,
-            { pending, data in
-                guard let pending, let data else { return }
-                let call = Unmanaged<PendingCall>.fromOpaque(data).takeUnretainedValue()
-                EventLoopActor.assumeIsolated { call.connection?.replied(pending, call) }
-            }, Unmanaged.passUnretained(call).toOpaque(), nil)
+        guard dbus_connection_get_is_connected(pointer) != 0 else { return call.finishSoon(.disconnected) }
+        guard dbus_connection_send(pointer, message.pointer, &call.serial) != 0 else {
+            return call.finishSoon(Self.refused)
+        }
+        call.callee = callee(of: call)
+        calls.started(call)
     }
 
-    private func replied(_ pending: OpaquePointer, _ call: PendingCall) {
-        guard calls.answered(pending) else { return }
-        let reply = dbus_pending_call_steal_reply(pending).map { DBusMessage(adopting: $0) }
-        call.release()
+    // MARK: Replies
+
+    /// Tells who has a name, from now on: replies to calls to the name are taken from that client alone.
+    public func setOwner(_ owner: String?, of name: String) { owners[name] = owner }
+
+    private func callee(of call: PendingCall) -> String? {
+        guard let destination = call.destination else { return nil }
+        let isOwnName = destination.utf8.first == UInt8(ascii: ":") || destination == Self.busName
+        return isOwnName ? destination : owners[destination]
+    }
+
+    private func replied(_ message: OpaquePointer) {
+        guard let call = calls.call(dbus_message_get_reply_serial(message)), isCallee(message, of: call) else { return }
+        dbus_message_ref(message)
+        answer = (call, DBusMessage(adopting: message))
+    }
+
+    /// Who was called answers, or the bus in its place. The bus vouches for the sender's name; but it may let anybody
+    /// send a reply that nobody has asked for.
+    private func isCallee(_ message: OpaquePointer, of call: PendingCall) -> Bool {
+        guard let callee = call.callee else { return true }
+        guard let sender = dbus_message_get_sender(message) else { return false }
+        func isSender(_ name: String) -> Bool { name.withCString { strcmp($0, sender) == 0 } }
+        // The name may have changed hands just before the call, of which we heard after it.
+        return isSender(callee) || isSender(Self.busName) || self.callee(of: call).map(isSender) == true
+    }
+
+    private func finish(_ call: PendingCall, _ reply: DBusMessage) {
+        calls.answered(call)
         startWaiting()
-        guard let reply else { return call.finish(.failure(.disconnected)) }
-        if let error = reply.remoteError {
-            // libdbus itself answers what was pending when the bus went.
-            call.finish(.failure(dbus_connection_get_is_connected(pointer) != 0 ? error : .disconnected))
-        } else {
-            call.finish(.success(reply))
-        }
+        if let error = reply.remoteError { call.finish(.failure(error)) } else { call.finish(.success(reply)) }
     }
 
     /// Ends a call whose reply is not waited for any more; the bus counts it until it is answered.
@@ -386,6 +432,18 @@ public final class DBusConnection {
         calls.abandoned(call)
         call.finish(.failure(error))
         startWaiting()
+    }
+
+    /// Wakes up for a deadline. An answered call leaves the timer: the next one is set when it fires.
+    private func arm(_ deadline: MonotonicTime) {
+        if let timer = deadlineTimer, timer.isPending, timer.deadline <= deadline { return }
+        deadlineTimer?.cancel()
+        deadlineTimer = EventLoop.shared.schedule(at: deadline) { [weak self] in self?.expire() }
+    }
+
+    private func expire() {
+        for call in calls.expired(at: .now) { call.expire() }
+        if isOpen, let next = calls.nextDeadline { arm(next) }
     }
 
     private func startWaiting() {

@@ -32,6 +32,9 @@ public final class DBusMessage {
     // Both are written by the initializers, on the loop, and by writers, which are not Sendable and stay on the loop.
     nonisolated(unsafe) private var handle: MessageHandle
     nonisolated(unsafe) private var firstFault: DBusError?
+    /// Types were nested as the writer pleased, so that the whole is to be looked at before it is sent.
+    nonisolated(unsafe) var isFreelyNested = false
+    private var knownDestination: String?
     /// Read by writers and readers too, which stay on the loop.
     nonisolated var pointer: OpaquePointer { handle.raw }
 
@@ -53,6 +56,26 @@ public final class DBusMessage {
                 ? dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL)
                 : dbus_message_new_method_call(destination, path, interface, member))
         handle = MessageHandle(made)
+        knownDestination = destination
+    }
+
+    /// A method call to an object that the bus has named, which nothing of is looked at again.
+    /// - Parameter path: bytes that came as an object path, with a final zero.
+    /// - Parameter interface, member: names that are valid as they stand in the program.
+    public init(call destination: StaticString, knownPath path: [UInt8], interface: StaticString, member: StaticString)
+    {
+        handle = MessageHandle(
+            Self.made(
+                path.withUnsafeBytes { path in
+                    dbus_message_new_method_call(
+                        Self.text(destination), path.baseAddress?.assumingMemoryBound(to: CChar.self),
+                        Self.text(interface), Self.text(member))
+                }))
+        knownDestination = destination.description
+    }
+
+    private static func text(_ name: StaticString) -> UnsafePointer<CChar> {
+        UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self)
     }
 
     /// A signal. A name or path that is not valid is a ``fault``. Source: `dbus_message_new_signal`.
@@ -135,7 +158,9 @@ public final class DBusMessage {
         guard let copy = dbus_message_copy(pointer) else {
             return DBusMessage(faulty: type, .invalid("a descriptor in the message cannot be copied"))
         }
-        return DBusMessage(adopting: copy)
+        let message = DBusMessage(adopting: copy)
+        message.isFreelyNested = isFreelyNested
+        return message
     }
 
     public func writer() -> MessageWriter { MessageWriter(self) }
@@ -145,6 +170,7 @@ public final class DBusMessage {
     public var interface: String? { dbus_message_get_interface(pointer).map { String(cString: $0) } }
     public var member: String? { dbus_message_get_member(pointer).map { String(cString: $0) } }
     public var sender: String? { dbus_message_get_sender(pointer).map { String(cString: $0) } }
+    var destination: String? { knownDestination ?? dbus_message_get_destination(pointer).map { String(cString: $0) } }
     public var signature: String { dbus_message_get_signature(pointer).map { String(cString: $0) } ?? "" }
     public var wantsReply: Bool { dbus_message_get_no_reply(pointer) == 0 }
 
@@ -153,6 +179,7 @@ public final class DBusMessage {
     public func setDestination(_ name: String) {
         if let wrong = Syntax.busName.fault(name) { return fail(wrong.message) }
         guard canChange else { return }
+        knownDestination = nil
         if dbus_message_set_destination(pointer, name) == 0 { fail("out of memory") }
     }
 
@@ -178,9 +205,9 @@ public final class DBusMessage {
     /// What keeps it from being sent. Structures nest freely as they are written, so the whole is looked at last.
     var faultToSend: DBusError? {
         if let firstFault { return firstFault }
-        guard let signature = dbus_message_get_signature(pointer), dbus_signature_validate(signature, nil) == 0 else {
-            return nil
-        }
+        guard isFreelyNested, let signature = dbus_message_get_signature(pointer),
+            dbus_signature_validate(signature, nil) == 0
+        else { return nil }
         return .invalid("the arguments are nested too deeply")
     }
 

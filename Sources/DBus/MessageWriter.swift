@@ -218,6 +218,8 @@ public struct MessageWriter {
         }
         body(&inner)
         if case .sequence(let rest) = inner.room, !rest.isEmpty { message.fail("a value of type \(rest) is missing") }
+        // What is known to be shallow is written most often.
+        if contained != "{sv}", contained != "y" { message.isFreelyNested = true }
         if message.hasFault {
             dbus_message_iter_abandon_container(&iterator, &inner.iterator)
         } else {
@@ -230,6 +232,10 @@ public struct MessageWriter {
 
     /// An `a{sv}`, as options and properties are.
     public mutating func appendOptions(_ options: [(String, DBusValue)]) {
+        if options.isEmpty {
+            if take("a{sv}") { nest(cdbus_type_array, "{sv}", .each("{sv}")) { _ in } }
+            return
+        }
         array(of: "{sv}") { array in
             for (key, value) in options {
                 array.entry { entry in

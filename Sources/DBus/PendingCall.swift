@@ -9,20 +9,27 @@ final class PendingCall {
     private(set) var message: DBusMessage?
     /// The bus counts it against its limit. What the bus itself answers, it does not count.
     let isCounted: Bool
-    var timer: LoopTimer?
-    /// libdbus's object, from when it is sent until it is answered, whether or not somebody still waits.
-    var pointer: OpaquePointer?
-    weak var connection: DBusConnection?
+    let destination: String?
+    let deadline: MonotonicTime
+    /// Its number among what the connection has sent, by which the reply is known; 0 before it is sent.
+    var serial: UInt32 = 0
+    /// Whose reply it is that is waited for; nil where that was not known when it was sent.
+    var callee: String?
+    private let timeout: Duration
+    private weak var connection: DBusConnection?
     private var completion: (@EventLoopActor (Result<DBusMessage, DBusError>) -> Void)?
 
     init(
-        _ message: DBusMessage, _ connection: DBusConnection,
+        _ message: DBusMessage, _ connection: DBusConnection, timeout: Duration,
         _ completion: @escaping @EventLoopActor (Result<DBusMessage, DBusError>) -> Void
     ) {
         self.message = message
         self.connection = connection
+        self.timeout = timeout
         self.completion = completion
-        isCounted = dbus_message_has_destination(message.pointer, DBUS_SERVICE_DBUS) == 0
+        deadline = MonotonicTime.now + timeout
+        destination = message.destination
+        isCounted = destination != DBusConnection.busName
     }
 
     var isFinished: Bool { completion == nil }
@@ -31,8 +38,6 @@ final class PendingCall {
         guard let completion else { return }
         self.completion = nil
         message = nil
-        timer?.cancel()
-        timer = nil
         completion(result)
     }
 
@@ -41,8 +46,9 @@ final class PendingCall {
         _ = EventLoop.shared.schedule(at: .now) { self.finish(.failure(error)) }
     }
 
-    func expire(after timeout: Duration) {
-        let text = pointer == nil && isCounted ? "no turn, since too many calls are unanswered," : "no reply"
+    /// Its time is over.
+    func expire() {
+        let text = serial == 0 && isCounted ? "no turn, since too many calls are unanswered," : "no reply"
         abandon(
             DBusError(
                 code: .timeout, name: "org.freedesktop.DBus.Error.NoReply",
@@ -53,24 +59,13 @@ final class PendingCall {
     func abandon(_ error: DBusError) {
         if let connection { connection.abandon(self, error) } else { finish(.failure(error)) }
     }
-
-    /// Lets go of libdbus's object once it was answered.
-    func release() {
-        guard let pointer else { return }
-        self.pointer = nil
-        dbus_pending_call_unref(pointer)
-    }
-
-    /// Tells libdbus that no reply is looked for any more.
-    func cancel() {
-        guard let pointer else { return }
-        dbus_pending_call_cancel(pointer)
-        release()
-    }
 }
 
-/// The calls of a connection that were sent, and those that wait for their turn. The bus counts a call until it is
-/// answered, so one whose time is over keeps its place until then.
+/// The calls of a connection that were sent, by their serials, and those that wait for their turn. The bus counts a call
+/// until it is answered, so one whose time is over keeps its place until then.
+///
+/// libdbus has such a table of its own (`DBusPendingCall`), which makes the error of a timeout with each call, and takes
+/// a reply from whoever sends one with the right number.
 @EventLoopActor
 struct CallTable {
     /// Calls that somebody waits for.
@@ -80,7 +75,7 @@ struct CallTable {
 
     private(set) var inFlight = 0
     private var abandoned = 0
-    private var sent: [OpaquePointer: PendingCall] = [:]
+    private var sent: [UInt32: PendingCall] = [:]
     private var waiting: [PendingCall] = []
     private var firstWaiting = 0
 
@@ -108,26 +103,35 @@ struct CallTable {
         return nil
     }
 
-    mutating func started(_ call: PendingCall, _ pending: OpaquePointer) {
-        sent[pending] = call
+    /// The call got its serial.
+    mutating func started(_ call: PendingCall) {
+        sent[call.serial] = call
         if call.isCounted { inFlight += 1 }
     }
 
-    /// True where the call was there.
-    mutating func answered(_ pending: OpaquePointer) -> Bool {
-        guard let call = sent.removeValue(forKey: pending) else { return false }
-        if call.isCounted {
-            if call.isFinished { abandoned -= 1 } else { inFlight -= 1 }
-        }
-        return true
+    func call(_ serial: UInt32) -> PendingCall? { sent[serial] }
+
+    mutating func answered(_ call: PendingCall) {
+        guard sent.removeValue(forKey: call.serial) != nil, call.isCounted else { return }
+        if call.isFinished { abandoned -= 1 } else { inFlight -= 1 }
     }
 
     /// To be called before the call is finished.
     mutating func abandoned(_ call: PendingCall) {
-        guard let pending = call.pointer, sent[pending] != nil, call.isCounted, !call.isFinished else { return }
+        guard call.isCounted, !call.isFinished, sent[call.serial] === call else { return }
         inFlight -= 1
         abandoned += 1
     }
+
+    /// Those that have not finished.
+    private var unfinished: [PendingCall] { (Array(sent.values) + waiting[firstWaiting...]).filter { !$0.isFinished } }
+
+    /// Those whose time is over, the earliest first.
+    func expired(at now: MonotonicTime) -> [PendingCall] {
+        unfinished.filter { $0.deadline <= now }.sorted { ($0.deadline, $0.serial) < ($1.deadline, $1.serial) }
+    }
+
+    var nextDeadline: MonotonicTime? { unfinished.map(\.deadline).min() }
 
     mutating func removeAll() -> [PendingCall] {
         let all = Array(sent.values) + waiting[firstWaiting...]

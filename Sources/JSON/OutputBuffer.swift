@@ -184,18 +184,18 @@ public final class OutputBuffer {
         case .string(let text): appendJSONString(text)
         case .array(let items):
             append(UInt8(ascii: "["))
-            for (index, item) in items.enumerated() {
+            for index in items.indices {
                 if index > 0 { append(UInt8(ascii: ",")) }
-                append(item)
+                append(items[index])
             }
             append(UInt8(ascii: "]"))
         case .object(let members):
             append(UInt8(ascii: "{"))
-            for (index, member) in members.enumerated() {
+            for index in members.indices {
                 if index > 0 { append(UInt8(ascii: ",")) }
-                appendJSONString(member.0)
+                appendJSONString(members[index].0)
                 append(UInt8(ascii: ":"))
-                append(member.1)
+                append(members[index].1)
             }
             append(UInt8(ascii: "}"))
         }

@@ -20,6 +20,10 @@ final class DeviceTests: LoopTestCase {
         FakeAdvertisement(address: Bench.strap, addressType: .random, name: "HR", rssi: rssi)
     }
 
+    private func stranger(_ number: Int) -> FakeAdvertisement {
+        FakeAdvertisement(address: Bench.strap.advanced(by: 16 + number), addressType: .random, name: "")
+    }
+
     @EventLoopActor
     func testTheBirthComesFirstAndTheGatewaySpeaksOfItself() async throws {
         let bench = Bench()
@@ -324,6 +328,7 @@ final class DeviceTests: LoopTestCase {
         bench.broker.messages = []
         bench.bridge.heard(strap(), hits: .configured, first: .configured)
         bench.bridge.heard(strap(), hits: .configured, first: [])
+        bench.clock.advance(by: .milliseconds(20))
         var events = bench.broker.all("blueferry/gw/discovery/event")
         XCTAssertEqual(events.count, 1)
         XCTAssertTrue(events.first?.contains(#""event":"device","session":"scan1""#) == true, "\(events)")
@@ -332,9 +337,27 @@ final class DeviceTests: LoopTestCase {
         XCTAssertEqual(bench.broker.messages.first { $0.payload.contains(whole) }?.qos, 1)
         _ = try await bench.request("scan", "{}")
         bench.bridge.heard(strap(), hits: [.configured, .commanded], first: .commanded)
+        bench.clock.advance(by: .milliseconds(20))
         events = bench.broker.all("blueferry/gw/discovery/event")
         XCTAssertEqual(events.count, 3)
         XCTAssertTrue(events.last?.contains(#""session":"scan2","kind":"commanded""#) == true, "\(events)")
+    }
+
+    /// What thousands of devices bring at once leaves in few writes, and in order with what is sent meanwhile.
+    @EventLoopActor
+    func testEventsOfDevicesLeaveInGroups() async {
+        let bench = Bench()
+        await bench.settle()
+        bench.broker.messages = []
+        for number in 0..<3 { bench.bridge.heard(stranger(number), hits: .configured, first: .configured) }
+        XCTAssertEqual(bench.broker.all("blueferry/gw/discovery/event"), [], "they wait for each other")
+        bench.bridge.radioDidWarn(level: .warning, code: "test", message: "", device: nil)
+        XCTAssertEqual(
+            bench.broker.messages.filter { $0.qos == 1 }.map(\.topic),
+            Array(repeating: "blueferry/gw/discovery/event", count: 3) + ["blueferry/gw/events"])
+        bench.bridge.heard(stranger(3), hits: .configured, first: .configured)
+        bench.clock.advance(by: .milliseconds(20))
+        XCTAssertEqual(bench.broker.all("blueferry/gw/discovery/event").count, 4)
     }
 
     @EventLoopActor

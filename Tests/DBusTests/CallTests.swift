@@ -72,6 +72,90 @@ final class CallTests: BusTestCase {
     }
 
     @EventLoopActor
+    func testAReplyAfterItsDeadlineIsDropped() async throws {
+        try await withBus { bus in
+            let server = try await open(bus)
+            let client = try await open(bus)
+            try await serve(server)
+            let late = Counter(goal: 1)
+            client.call(call("Hang"), timeout: .milliseconds(50)) { result in
+                if case .success = result { XCTFail("the reply came after its deadline") }
+                late.add()
+            }
+            try await late.reached.value(timeout: .seconds(5))
+            for message in hung { server.send(message.reply()) }
+            // What the bus brings behind the late reply.
+            let echo = try await client.call(call("Echo") { $0.append(int32: 7) }, timeout: .seconds(5))
+            XCTAssertEqual(echo.reader().int32(), 7)
+            XCTAssertEqual(late.count, 1)
+            client.close()
+            server.close()
+        }
+    }
+
+    /// The bus of the tests lets everybody send replies that nobody has asked for.
+    @EventLoopActor
+    func testAReplyOfSomebodyElseIsNotTaken() async throws {
+        try await withBus { bus in
+            let server = try await open(bus)
+            let client = try await open(bus)
+            let stranger = try await open(bus)
+            try await serve(server)
+            client.setOwner(try await client.nameOwner(of: Self.name), of: Self.name)
+            let isHung = Pending<Void>()
+            onHang = { isHung.succeed(()) }
+            let signalled = Pending<Void>()
+            client.addSignalHandler { if $0.memberEquals("Behind") { signalled.succeed(()) } }
+            try await client.addMatch(MatchRule(interface: Self.name, member: "Behind"))
+            let ended = Pending<DBusError?>()
+            client.call(call("Hang"), timeout: .seconds(30)) { result in
+                if case .failure(let error) = result { ended.succeed(error) } else { ended.succeed(nil) }
+            }
+            try await isHung.value(timeout: .seconds(5))
+            let message = try XCTUnwrap(hung.first)
+            XCTAssertNil(stranger.send(message.reply()))
+            stranger.send(DBusMessage(signal: "/object", interface: Self.name, member: "Behind"))
+            try await signalled.value(timeout: .seconds(5))
+            XCTAssertFalse(ended.isFinished, "a stranger's reply was taken")
+            server.send(message.error("org.blueferry.Error.Custom", "of the callee"))
+            let error = try await ended.value(timeout: .seconds(5))
+            XCTAssertEqual(error?.name, "org.blueferry.Error.Custom")
+            client.close()
+            server.close()
+            stranger.close()
+        }
+    }
+
+    @EventLoopActor
+    func testOfManyCallsNoMoreThanTheBusTakesAreUnderWay() async throws {
+        try await withBus { bus in
+            let server = try await open(bus)
+            let client = try await open(bus)
+            try await serve(server)
+            let isFull = Counter(goal: 90)
+            onHang = { isFull.add() }
+            let done = Counter(goal: 200)
+            var most = 0
+            for _ in 0..<200 {
+                client.call(call("Hang"), timeout: .seconds(30)) { result in
+                    if case .failure(let error) = result { XCTFail("\(error)") }
+                    most = max(most, client.callsInFlight)
+                    done.add()
+                }
+            }
+            try await isFull.reached.value(timeout: .seconds(10))
+            XCTAssertEqual(client.callsInFlight, 90)
+            XCTAssertEqual(hung.count, 90)
+            onHang = { [self] in if let last = hung.last { server.send(last.reply()) } }
+            for message in hung { server.send(message.reply()) }
+            try await done.reached.value(timeout: .seconds(10))
+            XCTAssertLessThanOrEqual(most, 90)
+            client.close()
+            server.close()
+        }
+    }
+
+    @EventLoopActor
     func testACancelledTaskWaitsNoLonger() async throws {
         try await withBus { bus in
             let server = try await open(bus)

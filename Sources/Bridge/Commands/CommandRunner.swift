@@ -45,7 +45,10 @@ final class CommandRunner {
         case .connect: return try await connect(fields, timeout: request.timeout)
         case .disconnect: return try await disconnect(fields)
         case .services: return try services(fields)
-        case .read: return try await read(fields, timeout: timeout)
+        case .read:
+            return try await withCheckedContinuation { continuation in
+                read(request) { continuation.resume(returning: $0) }
+            }.get()
         case .write: return try await write(fields, timeout: timeout)
         case .subscribe, .unsubscribe:
             let path = try fields.attributePath(withDescriptor: false)
@@ -208,23 +211,52 @@ final class CommandRunner {
 
     // MARK: Values
 
-    private func read(_ fields: Fields, timeout: Duration) async throws(CommandError) -> JSONValue {
-        let address = try device(fields)
-        let path = try fields.attributePath(withDescriptor: true)
-        let encoding = try self.encoding(fields)
-        let offset = try fields.integer("offset", in: 0...512) ?? 0
-        let value = try await read(address, path, offset: offset, timeout: timeout)
-        return try valueData(value, encoding: encoding, names: fields["encoding"] != nil)
+    /// `read`, the one verb that is sent often, without a task. `completion` is called once.
+    func read(
+        _ request: Request, then completion: @escaping @EventLoopActor (Result<JSONValue, CommandError>) -> Void
+    ) {
+        do throws(CommandError) {
+            let fields = request.fields
+            let address = try device(fields)
+            let path = try fields.attributePath(withDescriptor: true)
+            let encoding = try self.encoding(fields)
+            let offset = try fields.integer("offset", in: 0...512) ?? 0
+            let names = fields["encoding"] != nil
+            read(address, path, offset: offset, timeout: Self.timeout(of: request)) { result in
+                completion(
+                    result.flatMap { value in
+                        Result { () throws(CommandError) in
+                            try Self.valueData(value, encoding: encoding, names: names)
+                        }
+                    })
+            }
+        } catch {
+            completion(.failure(error))
+        }
+    }
+
+    private func read(
+        _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration?,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
+    ) {
+        lanes.enter(address, timeout: timeout ?? Self.usualTimeout) { [radio, lanes] turn in
+            switch turn {
+            case .success(let left):
+                radio.read(address, path, offset: offset, timeout: left) { result in
+                    lanes.leave(address)
+                    completion(result)
+                }
+            case .failure(let error): completion(.failure(error))
+            }
+        }
     }
 
     func read(
         _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration?
     ) async throws(CommandError) -> [UInt8] {
-        let radio = radio
-        return try await lanes.run(address, timeout: timeout ?? Self.usualTimeout) {
-            (left: Duration) async throws(CommandError) -> [UInt8] in
-            try await radio.read(address, path, offset: offset, timeout: left)
-        }
+        try await withCheckedContinuation { continuation in
+            read(address, path, offset: offset, timeout: timeout) { continuation.resume(returning: $0) }
+        }.get()
     }
 
     private func write(_ fields: Fields, timeout: Duration) async throws(CommandError) -> JSONValue {
@@ -244,7 +276,7 @@ final class CommandRunner {
         }
         let offset = try fields.integer("offset", in: 0...512) ?? 0
         try await write(address, path, bytes, mode: mode, offset: offset, timeout: timeout)
-        return try valueData(bytes, encoding: encoding, names: fields["encoding"] != nil)
+        return try Self.valueData(bytes, encoding: encoding, names: fields["encoding"] != nil)
     }
 
     func write(
@@ -282,7 +314,7 @@ final class CommandRunner {
         return try ValueEncoding(parsing: name)
     }
 
-    private func valueData(
+    private static func valueData(
         _ bytes: [UInt8], encoding: ValueEncoding, names: Bool
     ) throws(CommandError) -> JSONValue {
         var members: [(String, JSONValue)] = [

@@ -157,6 +157,9 @@ final class CommandService {
         let runner = runner
         let record = self.record(of: request, key: entry.key)
         entry.isRecorded = record != nil
+        if request.verb == .read {
+            return runner.read(request) { [weak self] in self?.finish(number, $0) }
+        }
         Task { @EventLoopActor [weak self] in
             do throws(CommandError) {
                 if let record {

@@ -7,11 +7,19 @@ internal import EventLoop
 final class DeviceLanes {
     static let limit = 32
 
-    private final class Lane {
-        var waiting: [Pending<Void>] = []
+    private final class Turn {
+        let deadline: MonotonicTime
+        var timer: LoopTimer?
+        var body: (@EventLoopActor (Result<Duration, CommandError>) -> Void)?
+
+        init(deadline: MonotonicTime, _ body: @escaping @EventLoopActor (Result<Duration, CommandError>) -> Void) {
+            self.deadline = deadline
+            self.body = body
+        }
     }
 
-    private var lanes: [BluetoothAddress: Lane] = [:]
+    /// Those that wait for each device that a call is under way on.
+    private var lanes: [BluetoothAddress: [Turn]] = [:]
     private let clock: any LoopClock
 
     init(clock: any LoopClock) {
@@ -23,46 +31,59 @@ final class DeviceLanes {
         _ address: BluetoothAddress, timeout: Duration,
         _ body: @EventLoopActor (Duration) async throws(CommandError) -> Value
     ) async throws(CommandError) -> Value {
-        let deadline = clock.now + timeout
-        try await enter(address, timeout: timeout)
+        if lanes[address] == nil {
+            lanes[address] = []
+            defer { leave(address) }
+            return try await body(timeout)
+        }
+        let turn = await withCheckedContinuation { continuation in
+            enter(address, timeout: timeout) { continuation.resume(returning: $0) }
+        }
+        let left = try turn.get()
         defer { leave(address) }
-        let left = deadline - clock.now
-        guard left > .zero else { throw Self.late(timeout) }
         return try await body(left)
+    }
+
+    /// Calls `body` once: when the calls before it on this device have ended, with what is left of the timeout, and then
+    /// it has the lane until ``leave(_:)``; or with why that will not be.
+    func enter(
+        _ address: BluetoothAddress, timeout: Duration,
+        _ body: @escaping @EventLoopActor (Result<Duration, CommandError>) -> Void
+    ) {
+        guard let waiting = lanes[address] else {
+            lanes[address] = []
+            return body(.success(timeout))
+        }
+        guard waiting.count < Self.limit else {
+            return body(
+                .failure(
+                    CommandError(.busy, "\(waiting.count) calls wait for \(address) already; send fewer at once")))
+        }
+        let turn = Turn(deadline: clock.now + timeout, body)
+        turn.timer = clock.schedule(after: timeout) { [weak self] in
+            self?.lanes[address]?.removeAll { $0 === turn }
+            self?.end(turn, .failure(Self.late(timeout)))
+        }
+        lanes[address, default: []].append(turn)
+    }
+
+    func leave(_ address: BluetoothAddress) {
+        guard let turn = lanes[address]?.first else {
+            lanes[address] = nil
+            return
+        }
+        lanes[address]?.removeFirst()
+        end(turn, .success(max(turn.deadline - clock.now, .milliseconds(1))))
+    }
+
+    private func end(_ turn: Turn, _ result: Result<Duration, CommandError>) {
+        guard let body = turn.body else { return }
+        turn.body = nil
+        turn.timer?.cancel()
+        body(result)
     }
 
     private static func late(_ timeout: Duration) -> CommandError {
         CommandError(.timeout, "no answer from the device within \(timeout.clampedMilliseconds) ms")
-    }
-
-    private func enter(_ address: BluetoothAddress, timeout: Duration) async throws(CommandError) {
-        guard let lane = lanes[address] else {
-            lanes[address] = Lane()
-            return
-        }
-        guard lane.waiting.count < Self.limit else {
-            throw CommandError(
-                .busy, "\(lane.waiting.count) calls wait for \(address) already; send fewer at once")
-        }
-        let turn = Pending<Void>()
-        lane.waiting.append(turn)
-        do {
-            try await turn.value(timeout: timeout, clock: clock)
-        } catch {
-            lane.waiting.removeAll { $0 === turn }
-            throw Self.late(timeout)
-        }
-    }
-
-    private func leave(_ address: BluetoothAddress) {
-        guard let lane = lanes[address] else { return }
-        while !lane.waiting.isEmpty {
-            let next = lane.waiting.removeFirst()
-            // One whose time has passed is not woken a second time.
-            guard !next.isFinished else { continue }
-            next.succeed(())
-            return
-        }
-        lanes[address] = nil
     }
 }

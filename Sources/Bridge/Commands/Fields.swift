@@ -10,10 +10,10 @@ struct Fields {
     }
 
     /// A field that is not known is most likely a misspelt one: without it the request would mean something else.
-    func check(_ known: [String], of what: String) throws(CommandError) {
+    func check(_ known: [String], of what: @autoclosure () -> String) throws(CommandError) {
         guard let stranger = members.first(where: { !known.contains($0.0) }) else { return }
         throw CommandError(
-            .badRequest, "\(what) has no field '\(stranger.0.prefix(40))'; it takes \(known.joined(separator: ", "))")
+            .badRequest, "\(what()) has no field '\(stranger.0.prefix(40))'; it takes \(known.joined(separator: ", "))")
     }
 
     /// Nil where the field is missing or null.
@@ -23,17 +23,17 @@ struct Fields {
         return member.1
     }
 
-    func string(_ name: String, hint: String) throws(CommandError) -> String? {
+    func string(_ name: String, hint: @autoclosure () -> String) throws(CommandError) -> String? {
         guard let value = self[name] else { return nil }
         guard case .string(let text) = value else {
-            throw CommandError(.badRequest, "'\(name)' must be a string; give \(hint)")
+            throw CommandError(.badRequest, "'\(name)' must be a string; give \(hint())")
         }
         return text
     }
 
-    func required(_ name: String, hint: String) throws(CommandError) -> String {
-        guard let text = try string(name, hint: hint) else {
-            throw CommandError(.badRequest, "'\(name)' is missing; give \(hint)")
+    func required(_ name: String, hint: @autoclosure () -> String) throws(CommandError) -> String {
+        guard let text = try string(name, hint: hint()) else {
+            throw CommandError(.badRequest, "'\(name)' is missing; give \(hint())")
         }
         return text
     }
@@ -64,9 +64,9 @@ struct Fields {
         return number
     }
 
-    func strings(_ name: String, hint: String) throws(CommandError) -> [String]? {
+    func strings(_ name: String, hint: @autoclosure () -> String) throws(CommandError) -> [String]? {
         guard let value = self[name] else { return nil }
-        let wrong = CommandError(.badRequest, "'\(name)' must be a list of strings, such as \(hint)")
+        let wrong = CommandError(.badRequest, "'\(name)' must be a list of strings, such as \(hint())")
         guard case .array(let items) = value else { throw wrong }
         guard items.count <= 1000 else {
             throw CommandError(.badRequest, "'\(name)' has \(items.count) items; at most 1000 are taken")

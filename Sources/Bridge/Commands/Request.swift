@@ -39,6 +39,8 @@ package struct Request {
     static let maximumSize = 65_536
     static let maximumIDSize = 256
     private static let commonFields = ["id", "timeout", "reply_to"]
+    private static let knownFields = Dictionary(
+        uniqueKeysWithValues: Verb.allCases.map { ($0, $0.fields + commonFields) })
 
     var verb: Verb
     /// A string or a number, echoed as given; null where there is none.
@@ -89,7 +91,7 @@ extension Request {
             throw RefusedRequest(id: id, replyTo: replyTo, error: error)
         }
         do {
-            try fields.check(verb.fields + commonFields, of: "'\(verb.rawValue)'")
+            try fields.check(knownFields[verb] ?? [], of: "'\(verb.rawValue)'")
             let timeout = try fields.milliseconds("timeout")
             return Request(
                 verb: verb, id: id, timeout: timeout, replyTo: replyTo, fields: fields, payload: Array(payload))
@@ -113,6 +115,7 @@ extension Request {
     }
 
     private static func replyTo(_ fields: Fields) throws(CommandError) -> String? {
+        guard fields["reply_to"] != nil else { return nil }
         let hint = "one topic level of A-Z a-z 0-9 _ -, at most 64 characters"
         guard let text = try fields.string("reply_to", hint: hint) else { return nil }
         guard isTopicSafe(text, limit: 64) else { throw CommandError(.badRequest, "'reply_to' must be \(hint)") }

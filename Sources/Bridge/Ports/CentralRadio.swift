@@ -194,6 +194,29 @@ public final class CentralRadio: RadioPort {
         }
     }
 
+    public func read(
+        _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
+    ) {
+        do throws(CentralError) {
+            let characteristic = try characteristic(address, path)
+            if path.descriptor == nil {
+                return central.read(characteristic, offset: offset, timeout: timeout) {
+                    completion($0.mapError { CommandError($0) })
+                }
+            }
+        } catch {
+            return completion(.failure(CommandError(error)))
+        }
+        Task { @EventLoopActor in
+            do throws(CommandError) {
+                completion(.success(try await self.read(address, path, offset: offset, timeout: timeout)))
+            } catch {
+                completion(.failure(error))
+            }
+        }
+    }
+
     public func write(
         _ address: BluetoothAddress, _ path: AttributePath, value: [UInt8], mode: WriteMode, offset: Int,
         timeout: Duration

@@ -79,6 +79,10 @@ public protocol RadioPort: AnyObject {
     func read(
         _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration
     ) async throws(CommandError) -> [UInt8]
+    /// The same without a task: `completion` is called once, perhaps before this returns.
+    func read(
+        _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void)
     func write(
         _ address: BluetoothAddress, _ path: AttributePath, value: [UInt8], mode: WriteMode, offset: Int,
         timeout: Duration
@@ -94,6 +98,19 @@ public protocol RadioPort: AnyObject {
 extension RadioPort {
     public func obstacle(to address: BluetoothAddress) -> Obstacle? { nil }
     public func isBonded(_ address: BluetoothAddress) -> Bool { device(address)?.isBonded ?? false }
+
+    public func read(
+        _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
+    ) {
+        Task { @EventLoopActor in
+            do throws(CommandError) {
+                completion(.success(try await self.read(address, path, offset: offset, timeout: timeout)))
+            } catch {
+                completion(.failure(error))
+            }
+        }
+    }
 }
 
 /// What is in the way of a link.

@@ -50,6 +50,9 @@ final class Publisher {
     /// Messages a second of what was kept.
     static let backlogRate: Int64 = 5_000
     private static let backlogPause: Duration = .milliseconds(10)
+    /// Messages that wait for company leave together after this time: soon enough to be acknowledged before the outbox
+    /// would bring them to the disk.
+    private static let groupPause: Duration = .milliseconds(12)
     /// A broker that reads too slowly is tried again so often.
     private static let newestPause: Duration = .milliseconds(100)
     private static let stateWindow = 50
@@ -70,6 +73,9 @@ final class Publisher {
     private var backlogEnd: UInt64 = 0
     private var pace = Pace(perSecond: Publisher.backlogRate, burst: 200)
     private var paceTimer: LoopTimer?
+    /// Something that is to be sent had to stay: for want of room in a window, or since the broker refused it.
+    private var isHeldBack = false
+    private var groupTimer: LoopTimer?
     private var newest = NewestAdvertisements()
     private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
@@ -197,6 +203,17 @@ final class Publisher {
         pump()
     }
 
+    /// The same for one of many that nobody waits for: it leaves with the next message, or in a moment with those that
+    /// have come by then.
+    func sendInGroup(_ message: OutboxMessage) {
+        outbox.enqueue(message)
+        guard groupTimer == nil else { return }
+        groupTimer = clock.schedule(after: Self.groupPause) { [weak self] in
+            self?.groupTimer = nil
+            self?.pump()
+        }
+    }
+
     // MARK: The connection
 
     /// - Parameter first: topics that go before all others, such as the birth.
@@ -229,7 +246,7 @@ final class Publisher {
                 states[state.topic] = nil
             }
         }
-        pump()
+        if isHeldBack || !idleWaiters.isEmpty { pump() }
     }
 
     private func resetInFlight() {
@@ -247,6 +264,7 @@ final class Publisher {
         guard !isPumping, broker.isConnected else { return }
         isPumping = true
         defer { isPumping = false }
+        isHeldBack = false
         pumpStates()
         if !newest.isEmpty { sendNewest() }
         pumpMessages(.prompt, upTo: Self.messageWindow + Self.promptReserve)
@@ -259,7 +277,10 @@ final class Publisher {
 
     private func pumpStates() {
         var sent = 0
-        defer { dirty.removeFirst(sent) }
+        defer {
+            dirty.removeFirst(sent)
+            if !dirty.isEmpty { isHeldBack = true }
+        }
         while sent < dirty.count, statesInFlight < Self.stateWindow {
             let state = dirty[sent]
             switch publish(state.topicBytes, state.payload, retain: true, properties: nil) {
@@ -276,9 +297,13 @@ final class Publisher {
     }
 
     private func pumpMessages(_ lane: OutboxMessage.Lane, upTo window: Int) {
-        while messagesInFlight < window, paceTimer == nil || lane == .prompt,
+        while paceTimer == nil || lane == .prompt,
             let (id, message) = outbox.next(after: lane == .prompt ? lastPrompt : lastSent, in: lane)
         {
+            guard messagesInFlight < window else {
+                isHeldBack = true
+                return
+            }
             if lane == .ordered, id <= backlogEnd, !pace.take(at: clock.now) {
                 paceTimer = clock.schedule(after: Self.backlogPause) { [weak self] in
                     self?.paceTimer = nil
@@ -286,7 +311,10 @@ final class Publisher {
                 }
                 return
             }
-            guard send(id, message) else { return }
+            guard send(id, message) else {
+                isHeldBack = true
+                return
+            }
             if lane == .prompt { lastPrompt = id } else { lastSent = id }
         }
     }
@@ -340,6 +368,7 @@ final class Publisher {
         guard broker.isConnected else { return false }
         let waiter = Pending<Void>()
         idleWaiters.append(waiter)
+        pump()
         return (try? await waiter.value(timeout: limit, clock: clock)) != nil
     }
 }

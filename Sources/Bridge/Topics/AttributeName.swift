@@ -12,6 +12,11 @@ public struct AttributeName: Hashable, Sendable, CustomStringConvertible {
 
     /// Takes `180f`, `0x180F`, a full UUID, each with or without `_0010`; nil for anything else.
     public init?(parsing text: String) {
+        if !text.utf8.contains(UInt8(ascii: "_")) {
+            guard let uuid = BluetoothUUID(parsing: text) else { return nil }
+            self.uuid = uuid
+            return
+        }
         let parts = text.split(separator: "_", maxSplits: 1, omittingEmptySubsequences: false)
         guard let first = parts.first, let uuid = BluetoothUUID(parsing: String(first)) else { return nil }
         self.uuid = uuid

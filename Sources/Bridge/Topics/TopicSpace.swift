@@ -84,16 +84,20 @@ public enum InboundTopic: Equatable, Sendable {
         case set, get, notify
     }
 
+    private static let request = "request/"
+
     /// Nil for a topic that is none of this gateway's command topics, whatever it looks like.
     public init?(_ topic: UnsafeRawBufferPointer, in space: TopicSpace) {
         let prefix = space.prefix.utf8
         guard topic.count > prefix.count, topic.starts(with: prefix),
             let rest = String(validating: topic.dropFirst(prefix.count))
         else { return nil }
+        if rest.utf8.starts(with: Self.request.utf8), !rest.utf8.dropFirst(Self.request.utf8.count).contains(0x2f) {
+            self = .request(verb: String(rest.dropFirst(Self.request.utf8.count)))
+            return
+        }
         let levels = rest.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
         switch levels.count {
-        case 2 where levels[0] == "request":
-            self = .request(verb: levels[1])
         case 4 where levels[0] == "devices" && levels[2] == "connection" && levels[3] == "set":
             self = .connectionSet(device: levels[1])
         case 6 where levels[0] == "devices" && levels[2] == "characteristics":

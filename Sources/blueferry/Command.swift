@@ -13,6 +13,14 @@ enum Command: String, CaseIterable {
         }
     }
 
+    /// It goes on until a signal asks for its orderly end; any other command a signal ends at once.
+    var endsBySignal: Bool {
+        switch self {
+        case .run, .demo, .scan, .simulate: true
+        case .check, .version: false
+        }
+    }
+
     private static let config = Arguments.Option(name: "--config", value: "FILE", help: "the settings (YAML)")
     private static let set = Arguments.Option(
         name: "--set", value: "KEY=VALUE", help: "overrides a setting, such as mqtt.url=mqtt://broker:1883",

@@ -9,12 +9,9 @@ let version = "0.1.0"
 enum RunCommand {
     static func start(_ arguments: Arguments) throws -> Int32 {
         let settings = try load(arguments)
-        // What read the settings is not needed again.
-        ProcessMemory.dropUsedCode()
         let bus = arguments.value("--bus")
         return runLoop {
             let finish = try Finish()
-            ProcessMemory.dropUsedCode()
             return await run(settings, bus: bus, finish: finish) { program in
                 ServiceManager.notify("READY=1")
                 _ = program
@@ -66,10 +63,9 @@ enum RunCommand {
         program.bridge.start()
         started(program)
         // The start needs much that is not needed later, and the list of the devices is a large message.
-        for pause in [25, 50, 100, 150, 200, 300, 500, 1_000, 2_000, 10_000] {
+        for pause in [100, 1_000, 10_000] {
             SystemClock.shared.schedule(after: .milliseconds(pause)) {
                 ProcessMemory.returnFreed()
-                ProcessMemory.dropUsedCode()
             }
         }
         let code = await finish.wait()

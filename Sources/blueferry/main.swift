@@ -5,9 +5,6 @@ internal import Glibc
 // What a peer closes is an error of a write, not the end of the process.
 signal(SIGPIPE, SIG_IGN)
 ProcessMemory.configure()
-ProcessMemory.dropUsedCode()
-// Before any thread starts, so that all of them leave the signals to the loop.
-SignalSource.block([SIGTERM, SIGINT])
 let code = Main.run(Array(CommandLine.arguments.dropFirst()))
 // exit(3) would take OpenSSL's locks apart under a worker that is just reaching the broker.
 fflush(nil)
@@ -49,6 +46,8 @@ enum Main {
     }
 
     private static func start(_ command: Command, _ arguments: Arguments) throws -> Int32 {
+        // Before any thread starts, so that all of them leave the signals to the loop.
+        if command.endsBySignal { SignalSource.block([SIGTERM, SIGINT]) }
         switch command {
         case .version:
             print("blueferry \(version)")

@@ -1,8 +1,6 @@
 # The parts of scripts/bench. Sourced, never run.
 
 THRESHOLDS=Benchmarks/thresholds.txt
-# As scripts/test builds, so that nothing is built twice.
-STRICT=(-Xswiftc -warnings-as-errors)
 
 # ---- from end to end
 
@@ -17,8 +15,8 @@ build_bench() {
     gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $PROGRAMS/$program Benchmarks/load/$program.c \
       $(pkg-config --cflags --libs dbus-1 libmosquitto)
   done
-  if [ -z "${BLUEFERRY_BINARY:-}" ]; then BLUEFERRY_BINARY=$(build_release "${STRICT[@]}"); fi
-  RUNNER=$(build_product EndToEndBenchmarks "${STRICT[@]}")
+  BLUEFERRY_BINARY=$(build_release)
+  RUNNER=$(build_product EndToEndBenchmarks)
 }
 
 end_to_end() {
@@ -88,7 +86,7 @@ profile() {
 count_costs() {
   install_packages valgrind
   local program directory
-  program=$(build_product MicroBenchmarks "${STRICT[@]}")
+  program=$(build_product MicroBenchmarks)
   directory=$(mktemp -d)
   # Hashing that differs from run to run would too. One dump for each region, in their order.
   SWIFT_DETERMINISTIC_HASHING=1 timeout 600 valgrind --tool=callgrind --toggle-collect=counters_region \

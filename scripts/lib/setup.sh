@@ -59,12 +59,17 @@ Debian 12: unpack Swift 6 for Debian 12 from swift.org/install and put its usr/b
   esac
 }
 
+# What tests makes warnings errors. Other flags would build everything again, so the scripts that it calls inherit this.
+STRICT=()
+[ -z "${BLUEFERRY_STRICT:-}" ] || STRICT=(-Xswiftc -warnings-as-errors)
+
 # Builds a program as it is shipped: optimised, with the Swift runtime inside. Prints the binary's path.
 build_product() {
-  local product=$1
-  shift
-  swift build -c release --static-swift-stdlib --product "$product" "$@" >&2 || exit 70
-  printf '%s/%s\n' "$(swift build -c release --static-swift-stdlib --show-bin-path)" "$product"
+  swift build -c release --static-swift-stdlib --product "$1" ${STRICT[@]+"${STRICT[@]}"} >&2 || exit 70
+  printf '%s/%s\n' "$(swift build -c release --static-swift-stdlib --show-bin-path)" "$1"
 }
 
-build_release() { build_product blueferry "$@"; }
+# The program itself, unless BLUEFERRY_BINARY names one.
+build_release() {
+  if [ -n "${BLUEFERRY_BINARY:-}" ]; then printf '%s\n' "$BLUEFERRY_BINARY"; else build_product blueferry; fi
+}

@@ -95,7 +95,7 @@ public final class BlueZClient {
             lost(BlueZError(kind: .busLost, name: nil, message: "the bus closed the connection"))
         }
         connection.addSignalHandler { [weak self] view in self?.handle(view) }
-        try await connection.addMatches(Self.rules)
+        for rule in Self.rules { try await connection.addMatch(rule) }
         guard generation == self.generation else { return }
         failures = 0
         let owner = try await connection.nameOwner(of: Self.name)

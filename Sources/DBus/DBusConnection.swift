@@ -202,6 +202,8 @@ public final class DBusConnection {
             if let (call, reply) = answer {
                 answer = nil
                 finish(call, reply)
+                // What is read while it is told is told of to nobody.
+                remains = isOpen && dbus_connection_get_dispatch_status(pointer) == DBUS_DISPATCH_DATA_REMAINS
             }
         }
         isDispatching = false
@@ -246,22 +248,6 @@ public final class DBusConnection {
         _ = try await busCall("AddMatch") { $0.append(string: rule.text) }
     }
 
-    /// The same for several rules, all of which are on their way before the first is answered.
-    public func addMatches(_ rules: [MatchRule]) async throws(DBusError) {
-        var replies: [Pending<DBusError?>] = []
-        for rule in rules {
-            let done = Pending<DBusError?>()
-            replies.append(done)
-            call(busMessage("AddMatch") { $0.append(string: rule.text) }, timeout: Self.busTimeout) { result in
-                if case .failure(let error) = result { done.succeed(error) } else { done.succeed(nil) }
-            }
-        }
-        for reply in replies {
-            // Each call ends by its own deadline.
-            if let error = (try? await reply.value()) ?? nil { throw error }
-        }
-    }
-
     public func removeMatch(_ rule: MatchRule) async throws(DBusError) {
         _ = try await busCall("RemoveMatch") { $0.append(string: rule.text) }
     }
@@ -299,17 +285,11 @@ public final class DBusConnection {
 
     private func busCall(_ member: String, _ fill: (inout MessageWriter) -> Void) async throws(DBusError) -> DBusMessage
     {
-        try await call(busMessage(member, fill), timeout: Self.busTimeout)
-    }
-
-    private static let busTimeout = Duration.seconds(5)
-
-    private func busMessage(_ member: String, _ fill: (inout MessageWriter) -> Void) -> DBusMessage {
         let message = DBusMessage(
             call: Self.busName, path: "/org/freedesktop/DBus", interface: Self.busName, member: member)
         var writer = message.writer()
         fill(&writer)
-        return message
+        return try await call(message, timeout: .seconds(5))
     }
 
     // MARK: Sending

@@ -222,7 +222,8 @@ final class SessionTests: EngineTestCase {
             let connecting = Task { @EventLoopActor in
                 await self.failure { try await stage.central.connect(other, holder: self.holder) }
             }
-            await stage.recorder.wait("the search") { stage.central.device(other)?.isWanted == true }
+            await stage.recorder.wait("the search") { stage.fake.count(of: "hci0 StartDiscovery") == 1 }
+            XCTAssertEqual(stage.central.device(other)?.isWanted, true)
             connecting.cancel()
             let connect = await connecting.value
             XCTAssertEqual(connect?.code, .cancelled)

@@ -47,10 +47,18 @@ public final class Checkup {
         let watch = StateWatch()
         central.addObserver(watch)
         central.start()
-        let deadline = SystemClock.shared.now + patience
-        // BlueZ tells of its adapters a moment after it is there.
+        let start = SystemClock.shared.now
+        let deadline = start + patience
+        // BlueZ tells of its adapters a moment after it is there, and switches them on a moment later.
         while SystemClock.shared.now < deadline {
-            if central.state == .running, central.adapters.contains(where: { $0.state != .unknown }) { break }
+            if central.state == .running {
+                if central.adapters.contains(where: { $0.state == .poweredOn }) { break }
+                if SystemClock.shared.now >= start + .seconds(1),
+                    central.adapters.contains(where: { $0.state != .unknown })
+                {
+                    break
+                }
+            }
             if case .unauthorized = central.state { break }
             await watch.change(within: .milliseconds(300))
             if case .noBus = central.state { break }

@@ -111,10 +111,11 @@ final class Connection {
 
     private func write() {
         bytesSinceFlush = 0
-        // A packet that was begun is ended first, whoever began it.
-        if !isInsidePacket { writePackets() }
-        if !isClosed, packets.count == 0 { writeLibrary() }
-        if !isClosed, !isInsidePacket, packets.count > 0 { writePackets() }
+        // A packet that was begun is ended first, whoever began it. Then come libmosquitto's, which must arrive: a flood
+        // of advertisements would hold them up for as long as it lasts.
+        if packets.begun > 0 { writePackets(packets.begun) }
+        if !isClosed, packets.begun == 0 { writeLibrary() }
+        if !isClosed, !isInsidePacket { writePackets(packets.count) }
         guard !isClosed else { return }
         isBlocked = isInsidePacket || packets.count > 0
         registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
@@ -123,7 +124,10 @@ final class Connection {
 
     /// Lets libmosquitto write. Several packets leave in as few segments as they fit in.
     private func writeLibrary() {
-        guard mosquitto_want_write(instance.pointer) else { return }
+        guard mosquitto_want_write(instance.pointer) else {
+            isInsidePacket = false
+            return
+        }
         let socket = mosquitto_socket(instance.pointer)
         let isCorked = canCork && packetsInLibrary > 1
         packetsInLibrary = 0
@@ -135,14 +139,16 @@ final class Connection {
         if !isInsidePacket { pending.removeAll() }
     }
 
-    /// Writes our own packets, as many as the socket takes.
-    private func writePackets() {
+    /// Writes the first `limit` bytes of our own packets, or as many as the socket takes.
+    private func writePackets(_ limit: Int) {
         let socket = mosquitto_socket(instance.pointer)
-        while packets.count > 0 {
+        var left = limit
+        while left > 0 {
             let bytes = packets.bytes
-            let count = send(socket, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+            let count = send(socket, bytes.baseAddress, min(left, bytes.count), Int32(MSG_NOSIGNAL))
             if count >= 0 {
                 packets.removeFirst(count)
+                left -= count
             } else if errno != EINTR {
                 if errno != EAGAIN { writingFailed(errno) }
                 return

@@ -14,6 +14,9 @@ struct PacketQueue: ~Copyable {
     private var head = 0
     private var end = 0
 
+    /// Bytes of the first packet that wait, where a part of it was written; else 0.
+    private(set) var begun = 0
+
     /// Bytes that wait.
     var count: Int { end - head }
     /// The bytes that wait, until the next call that changes them.
@@ -60,14 +63,37 @@ struct PacketQueue: ~Copyable {
 
     /// Drops the first bytes, which were written.
     mutating func removeFirst(_ written: Int) {
-        head += min(max(0, written), count)
+        let target = head + min(max(0, written), count)
+        if target < end {
+            // Where the packet ends that was cut.
+            var edge = head + begun
+            while edge < target { edge += packetLength(at: edge) }
+            begun = edge - target
+        }
+        head = target
         guard head == end else { return }
+        begun = 0
         head = 0
         end = 0
         guard capacity > Self.restingCapacity else { return }
         start.deallocate()
         capacity = Self.restingCapacity
         start = .allocate(capacity: capacity)
+    }
+
+    /// Of the packet that begins here. Source: MQTT 5.0, section 1.5.5.
+    private func packetLength(at place: Int) -> Int {
+        var length = 0
+        var index = place + 1
+        var shift = 0
+        while index < end, shift < 28 {
+            let byte = start[index]
+            length |= Int(byte & 0x7f) << shift
+            index += 1
+            shift += 7
+            if byte < 0x80 { break }
+        }
+        return index - place + length
     }
 
     private static func put(_ byte: UInt8, at place: UnsafeMutablePointer<UInt8>) -> UnsafeMutablePointer<UInt8> {

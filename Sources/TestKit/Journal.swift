@@ -1,5 +1,9 @@
 internal import Foundation
-internal import XCTest
+
+// The programs that run for minutes use this module too, and are built without XCTest.
+#if canImport(XCTest)
+    internal import XCTest
+#endif
 
 /// What a delegate was told, line by line. Tests wait for it, with a deadline; they never sleep.
 ///
@@ -43,14 +47,16 @@ public final class Journal: @unchecked Sendable {
         return true
     }
 
-    /// Waits until the journal holds `line`, `count` times; else the test fails. Blocks the thread.
-    public func wait(
-        for line: String, count: Int = 1, within seconds: Double = 15, file: StaticString = #filePath,
-        at number: UInt = #line
-    ) {
-        if wait(within: seconds, until: { $0.filter { $0 == line }.count >= count }) { return }
-        XCTFail("no '\(line)' (\(count)) among \(all)", file: file, line: number)
-    }
+    #if canImport(XCTest)
+        /// Waits until the journal holds `line`, `count` times; else the test fails. Blocks the thread.
+        public func wait(
+            for line: String, count: Int = 1, within seconds: Double = 15, file: StaticString = #filePath,
+            at number: UInt = #line
+        ) {
+            if wait(within: seconds, until: { $0.filter { $0 == line }.count >= count }) { return }
+            XCTFail("no '\(line)' (\(count)) among \(all)", file: file, line: number)
+        }
+    #endif
 
     /// Waits for the first line with this beginning, and gives the rest of it. Leaves the thread free.
     /// - Throws: ``Expired``.

@@ -21,9 +21,11 @@ public struct OSLogPrivacy: Sendable {
 public enum OSLogIntegerFormatting: Sendable {
     case decimal
     case hex
+    /// With `0x` before it.
+    case prefixedHex
     case octal
     public static func hex(explicitPositiveSign: Bool = false, includePrefix: Bool = false) -> OSLogIntegerFormatting {
-        .hex
+        includePrefix ? .prefixedHex : .hex
     }
 }
 
@@ -59,10 +61,13 @@ public struct OSLogInterpolation: StringInterpolationProtocol, Sendable {
         let radix =
             switch format {
             case .decimal: 10
-            case .hex: 16
+            case .hex, .prefixedHex: 16
             case .octal: 8
             }
-        appendInterpolation(String(value(), radix: radix), privacy: privacy)
+        let digits = String(value(), radix: radix)
+        guard case .prefixedHex = format else { return appendInterpolation(digits, privacy: privacy) }
+        let (sign, number) = digits.hasPrefix("-") ? ("-", digits.dropFirst()) : ("", digits[...])
+        appendInterpolation(sign + "0x" + number, privacy: privacy)
     }
 }
 

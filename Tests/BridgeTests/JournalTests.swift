@@ -54,6 +54,25 @@ final class JournalTests: LoopTestCase {
         for rig in [rig, again, later] { await rig.state.outbox.close(within: .seconds(5)) }
     }
 
+    /// The old request goes and the new one comes in one commit.
+    @EventLoopActor
+    func testAnIDThatIsUsedAgainAfterItsTimeIsRecordedAnew() async throws {
+        let rig = try await StoredRig()
+        let bench = bench(rig)
+        _ = try await ask(bench, rig, "write", Self.write)
+        try await rig.commit()
+        rig.clock.advance(by: .seconds(301))
+        let second = try await ask(bench, rig, "write", Self.write)
+        XCTAssertEqual(bench.radio.calls.filter { $0.hasPrefix("write") }.count, 2)
+        try await rig.commit()
+        let again = try await StoredRig(try rig.crashImage())
+        let next = self.bench(again)
+        let repeated = try await ask(next, again, "write", Self.write)
+        XCTAssertEqual(repeated, second)
+        XCTAssertEqual(next.radio.calls.filter { $0.hasPrefix("write") }.count, 0)
+        for rig in [rig, again] { await rig.state.outbox.close(within: .seconds(5)) }
+    }
+
     @EventLoopActor
     func testWhatWasNotAnsweredHasAnUnknownOutcome() async throws {
         let rig = try await StoredRig()

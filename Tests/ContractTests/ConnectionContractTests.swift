@@ -96,6 +96,22 @@ final class ConnectionContractTests: LibraryCase {
     }
 
     @EventLoopActor
+    func testALinkGoesWithItsManager() async throws {
+        try await inRadio { world, user in
+            let second = LibraryUser(world)
+            try await second.journal.rest(of: "state poweredOn")
+            let tree = try await second.connect(Self.strap)
+            XCTAssertEqual(tree.peripheral.state, .connected)
+            second.end()
+            try await waitForPeer(world, "strap", toSee: "disconnected")
+            // The last manager of a program takes the engine along, and the link before it.
+            _ = try await user.connect(Self.tag)
+            user.end()
+            try await waitForPeer(world, "tag", toSee: "disconnected")
+        }
+    }
+
+    @EventLoopActor
     func testThePeerEndsTheLink() async throws {
         try await inRadio { world, user in
             let tree = try await user.connect(Self.strap)

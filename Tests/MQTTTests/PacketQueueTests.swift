@@ -49,11 +49,16 @@ final class PacketQueueTests: XCTestCase {
                 let part = Array(queue.bytes.prefix(number % 113))
                 written += part
                 queue.removeFirst(part.count)
+                // Behind the rest of the packet that was cut another one begins.
+                let rest = Array(queue.bytes.dropFirst(queue.begun))
+                XCTAssertTrue(
+                    rest.isEmpty || rest.starts(with: [0x30]) && rest.dropFirst(2).starts(with: [0, 1, 0x74]))
             }
         }
         written += Array(queue.bytes)
         queue.removeFirst(.max)
         XCTAssertEqual(queue.count, 0)
+        XCTAssertEqual(queue.begun, 0)
         XCTAssertTrue(written == expected)
         let last: [UInt8] = [7]
         last.withUnsafeBytes { XCTAssertTrue(queue.append(topic: "t", payload: $0, hasProperties: false)) }
@@ -93,6 +98,35 @@ final class PlainPublishTests: BrokerTestCase {
             try await subscriber.monitor.wait("the last message") { subscriber.messages.last?.payload == [1, 2, 3] }
             await subscriber.client.stop(flushWithin: .zero)
         }
+        await broker.stop()
+    }
+
+    /// A broker that stands still for a while leaves a packet half written, with packets of both ways behind it.
+    @EventLoopActor
+    func testBothWaysGoOnAfterABrokerThatStoodStill() async throws {
+        let broker = try await PrivateBroker.start()
+        let subscriber = Recorder(settings(broker, "subscriber", .v5))
+        try await subscriber.connect()
+        subscriber.client.subscribe("sure")
+        try await subscriber.monitor.wait("the subscription") { subscriber.subscribed == ["sure"] }
+        let publisher = Recorder(settings(broker, "publisher", .v5))
+        try await publisher.connect()
+        broker.freeze()
+        let large = [UInt8](repeating: 5, count: 1 << 19)
+        var taken = 0
+        for number in 0..<20 {
+            publisher.client.publish("plain", [UInt8(number)])
+            if case .sent = publisher.client.publish("sure", large, qos: .atLeastOnce) { taken += 1 }
+            publisher.client.publish("plain", [UInt8](repeating: 1, count: 500))
+        }
+        XCTAssertEqual(taken, 20)
+        XCTAssertGreaterThan(publisher.client.statistics.pendingBytes, 0, "the socket took all of it")
+        broker.thaw()
+        try await subscriber.monitor.wait("all that must arrive", within: .seconds(30)) {
+            subscriber.messages.count == taken
+        }
+        await publisher.client.stop(flushWithin: .seconds(5))
+        await subscriber.client.stop(flushWithin: .zero)
         await broker.stop()
     }
 }

@@ -13,6 +13,9 @@ final class OSTests: XCTestCase {
     func testInterpolation() {
         let message: OSLogMessage = "n \(3, privacy: .public) \("x", privacy: .private) \(255, format: .hex)"
         XCTAssertEqual(message.text, "n 3 <private> ff")
+        let prefixed: OSLogMessage =
+            "\(16, format: .hex(includePrefix: true)) \(-16, format: .hex(includePrefix: true))"
+        XCTAssertEqual(prefixed.text, "0x10 -0x10")
         let logger = Logger(subsystem: "a", category: "b")
         logger.debug("not shown \(1)")
         os_log("not shown", log: .disabled, type: .error)

@@ -77,6 +77,9 @@ final class StoredJournal: RequestJournal, StoreParticipant {
     func record(_ request: RecordedRequest) async {
         guard !store.isBroken else { return }
         let done = Pending<Void>()
+        // In a commit the forgotten go last: it must not take a new request for the one whose key it has.
+        forgotten.removeAll { $0 == request.key }
+        answers.removeAll { $0.0 == request.key }
         requests.append(request)
         waiting.append(done)
         store.commitNow()
@@ -91,6 +94,8 @@ final class StoredJournal: RequestJournal, StoreParticipant {
 
     func forget(_ key: RequestKey) {
         guard !store.isBroken else { return }
+        requests.removeAll { $0.key == key }
+        answers.removeAll { $0.0 == key }
         forgotten.append(key)
         store.needCommit()
     }

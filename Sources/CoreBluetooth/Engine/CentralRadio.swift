@@ -156,8 +156,12 @@ final class CentralRadio: Radio, CentralObserver {
 
     func release(_ key: DeviceKey, for holder: RadioHolder) async {
         guard let central, let identity = holders.removeValue(forKey: holder) else { return }
-        releases += 1
         _ = try? await central.disconnect(key.address, holder: identity)
+    }
+
+    func keep() { releases += 1 }
+
+    func letGo() {
         releases -= 1
         stopIfIdle()
     }

@@ -166,10 +166,12 @@ final class PeripheralLink {
 
     private func release(_ holder: RadioHolder, then body: (@EventLoopActor (PeripheralLink) -> Void)? = nil) {
         let former = releasing
+        radio.keep()
         releasing = Task { [self, radio, key] in
             await former?.value
             await radio.release(key, for: holder)
             body?(self)
+            radio.letGo()
         }
     }
 

@@ -19,6 +19,9 @@ protocol Radio: AnyObject, Sendable {
     func connect(_ key: DeviceKey, for holder: RadioHolder) async throws
     /// Gives a pending or standing connection up; the link stays where others hold it.
     func release(_ key: DeviceKey, for holder: RadioHolder) async
+    /// The engine goes with its last observer, but not before each of these was let go: a link is still being given up.
+    func keep()
+    func letGo()
     func isConnected(_ key: DeviceKey) -> Bool
 
     func name(of key: DeviceKey) -> String?
@@ -160,4 +163,9 @@ final class ConnectedDevices: Sendable {
             .sorted { $0.key.address < $1.key.address }
             .map { ($0.key, $0.value) }
     }
+}
+
+extension Radio {
+    func keep() {}
+    func letGo() {}
 }

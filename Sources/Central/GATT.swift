@@ -137,13 +137,22 @@ enum AttributeLookup {
         func isMeant(_ attribute: Found) -> Bool {
             attribute.uuid == selector.uuid && (selector.handle == nil || attribute.handle == selector.handle)
         }
-        if let first = attributes.firstIndex(where: isMeant) {
-            if !attributes[(first + 1)...].contains(where: isMeant) { return attributes[first] }
-            let found = attributes.filter(isMeant)
-            let names = found.map(\.key).joined(separator: ", ")
+        var first: Found?
+        var twins: [String] = []
+        for attribute in attributes where isMeant(attribute) {
+            if let first {
+                if twins.isEmpty { twins.append(first.key) }
+                twins.append(attribute.key)
+            } else {
+                first = attribute
+            }
+        }
+        if let first, twins.isEmpty { return first }
+        guard twins.isEmpty else {
             throw CentralError(
                 .ambiguousAttribute,
-                "\(owner()) has \(found.count) of \(what()) \(selector): name one of \(names)")
+                "\(owner()) has \(twins.count) of \(what()) \(selector): name one of"
+                    + " \(twins.joined(separator: ", "))")
         }
         let names = attributes.map(\.key).joined(separator: ", ")
         let known = names.isEmpty ? "it has none" : "it has \(names)"

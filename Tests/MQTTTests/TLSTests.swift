@@ -6,21 +6,6 @@ import XCTest
 
 final class TLSTests: BrokerTestCase {
     @EventLoopActor
-    private func broker(_ server: String = TLSFixtures.server, _ lines: [String] = []) async throws -> PrivateBroker {
-        var options = PrivateBroker.Options()
-        options.listener = [
-            "listener {port} 127.0.0.1", "allow_anonymous true", "cafile {directory}/ca.pem",
-            "certfile {directory}/server.pem", "keyfile {directory}/server.key",
-        ]
-        options.lines = lines
-        options.files = [
-            "ca.pem": TLSFixtures.ca, "other.pem": TLSFixtures.otherCA, "server.pem": server,
-            "server.key": TLSFixtures.serverKey, "client.pem": TLSFixtures.client, "client.key": TLSFixtures.clientKey,
-        ]
-        return try await PrivateBroker.start(options)
-    }
-
-    @EventLoopActor
     private func trusting(_ broker: PrivateBroker, ca: String? = "ca.pem") -> MQTTSettings {
         var settings = settings(broker)
         settings.tls = TLSSettings(caFile: ca.map { broker.directory.file($0) })
@@ -38,7 +23,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testMessagesGoThereAndBackThroughTLS() async throws {
-        let broker = try await broker()
+        let broker = try await TLSFixtures.broker()
         for version in [MQTTVersion.v5, .v311] {
             var settings = trusting(broker)
             settings.version = version
@@ -62,7 +47,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testABrokerThatIsNotTrustedIsRefusedWithTheReason() async throws {
-        let good = try await broker()
+        let good = try await TLSFixtures.broker()
         let unknown = try await firstFault(trusting(good, ca: "other.pem"))
         XCTAssertEqual(unknown.code, .tls)
         XCTAssertTrue(unknown.message.contains("certificate in certificate chain"), unknown.message)
@@ -80,7 +65,7 @@ final class TLSTests: BrokerTestCase {
         await recorder.client.stop(flushWithin: .seconds(1))
         await good.stop()
 
-        let expired = try await broker(TLSFixtures.expiredServer)
+        let expired = try await TLSFixtures.broker(TLSFixtures.expiredServer)
         let old = try await firstFault(trusting(expired))
         XCTAssertEqual(old.code, .tls)
         XCTAssertTrue(old.message.contains("expired"), old.message)
@@ -90,7 +75,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testTheBrokerMayAskForOurCertificate() async throws {
-        let broker = try await broker(TLSFixtures.server, ["require_certificate true"])
+        let broker = try await TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"])
         let without = try await firstFault(trusting(broker))
         // The broker's alert may be lost in the end of the connection.
         XCTAssertTrue(without.message.contains("certificate"), without.message)

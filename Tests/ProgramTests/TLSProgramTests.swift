@@ -6,21 +6,6 @@ import XCTest
 
 /// The program, its settings and a broker that speaks TLS.
 final class TLSProgramTests: ProgramCase {
-    @EventLoopActor
-    private func broker(_ server: String = TLSFixtures.server, _ lines: [String] = []) async throws -> PrivateBroker {
-        var options = PrivateBroker.Options()
-        options.listener = [
-            "listener {port} 127.0.0.1", "allow_anonymous true", "cafile {directory}/ca.pem",
-            "certfile {directory}/server.pem", "keyfile {directory}/server.key",
-        ]
-        options.lines = lines
-        options.files = [
-            "ca.pem": TLSFixtures.ca, "other.pem": TLSFixtures.otherCA, "server.pem": server,
-            "server.key": TLSFixtures.serverKey, "client.pem": TLSFixtures.client, "client.key": TLSFixtures.clientKey,
-        ]
-        return try await PrivateBroker.start(options)
-    }
-
     /// A settings file in the broker's directory.
     @EventLoopActor
     private func settings(
@@ -65,19 +50,19 @@ final class TLSProgramTests: ProgramCase {
 
     @EventLoopActor
     func testABadCertificateIsRefusedAndItsCauseNamed() async throws {
-        let good = try await broker()
+        let good = try await TLSFixtures.broker()
         try await expectRefusal(try settings(good, ca: "other.pem"), "self-signed certificate in certificate chain")
         try await expectRefusal(try settings(good, ca: nil), "is not accepted: ")
         try await expectRefusal(try settings(good, host: "localhost"), "is for another host name")
         await good.stop()
-        let expired = try await broker(TLSFixtures.expiredServer)
+        let expired = try await TLSFixtures.broker(TLSFixtures.expiredServer)
         try await expectRefusal(try settings(expired), "certificate has expired")
         await expired.stop()
     }
 
     @EventLoopActor
     func testAClientCertificateIsAskedForAndGiven() async throws {
-        let broker = try await broker(TLSFixtures.server, ["require_certificate true"])
+        let broker = try await TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"])
         try await expectRefusal(try settings(broker), "certificate")
         let own = ["certificate_file", "key_file"].map { key in
             "\(key): \(broker.directory.file(key == "key_file" ? "client.key" : "client.pem"))"
@@ -98,7 +83,7 @@ final class TLSProgramTests: ProgramCase {
 
     @EventLoopActor
     func testAFileThatIsMissingIsNamedWithItsKey() async throws {
-        let broker = try await broker()
+        let broker = try await TLSFixtures.broker()
         try await expectRefusal(
             try settings(broker, ca: "absent.pem"), "mqtt.tls.ca_file '\(broker.directory.file("absent.pem"))'")
         await broker.stop()

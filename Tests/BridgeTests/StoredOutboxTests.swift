@@ -6,97 +6,7 @@ import XCTest
 
 @testable import Bridge
 
-/// A state on the disk that a test opens, and opens again as it would be found after a crash.
-@EventLoopActor
-final class StoredRig {
-    let directory: TemporaryDirectory
-    let clock = ManualClock()
-    let state: StoredState
-    private(set) var warnings: [String] = []
-    var path: String { directory.file("outbox.db") }
-
-    init(
-        _ directory: TemporaryDirectory? = nil, limit: Int = 100_000, sizeLimit: Int = 128 << 20
-    ) async throws {
-        self.directory = try directory ?? TemporaryDirectory(prefix: "blueferry-test")
-        state = await StoredState.open(
-            path: self.directory.file("outbox.db"), limit: limit, sizeLimit: sizeLimit, clock: clock)
-        state.outbox.onWarning = { [weak self] _, message in self?.warnings.append(message) }
-    }
-
-    func outbox(file: StaticString = #filePath, line: UInt = #line) throws -> StoredOutbox {
-        try XCTUnwrap(state.outbox as? StoredOutbox, file: file, line: line)
-    }
-
-    /// What was given so far is committed.
-    func commit() async throws {
-        for _ in 0..<3 {
-            clock.advance(by: StateStore.tick)
-            await settle()
-        }
-    }
-
-    /// The worker has done what it was given, and the loop knows.
-    func settle() async {
-        for _ in 0..<3 {
-            _ = await StateStore.run {}
-            for _ in 0..<5 { await Task.yield() }
-        }
-    }
-
-    /// The files as a SIGKILL at this moment would leave them.
-    func crashImage() throws -> TemporaryDirectory {
-        let image = try TemporaryDirectory(prefix: "blueferry-test")
-        for name in ["outbox.db", "outbox.db-wal", "outbox.db.sequences"] {
-            try copy(directory.file(name), to: image.file(name))
-        }
-        return image
-    }
-
-    private func copy(_ source: String, to target: String) throws {
-        let input = open(source, O_RDONLY)
-        guard input >= 0 else { return }
-        let output = open(target, O_WRONLY | O_CREAT, 0o600)
-        XCTAssertGreaterThanOrEqual(output, 0)
-        var bytes = [UInt8](repeating: 0, count: 1 << 16)
-        while true {
-            let count = read(input, &bytes, bytes.count)
-            guard count > 0 else { break }
-            XCTAssertEqual(write(output, bytes, count), count)
-        }
-        close(input)
-        close(output)
-    }
-
-    static func message(_ text: String, size: Int = 0) -> OutboxMessage {
-        OutboxMessage(topic: "t", payload: Array(text.utf8) + [UInt8](repeating: 0x20, count: size))
-    }
-
-    static func text(_ message: OutboxMessage) -> String {
-        String(decoding: message.payload.prefix { $0 != 0x20 }, as: UTF8.self)
-    }
-
-    /// Takes all that waits, in order, as a broker does that acknowledges at once.
-    func drain(_ outbox: any Outbox) async -> [String] {
-        var texts: [String] = []
-        var misses = 0
-        while outbox.count > 0, misses < 1000 {
-            if let (id, message) = outbox.next(after: nil, in: .ordered) {
-                misses = 0
-                texts.append(Self.text(message))
-                outbox.remove(id)
-            } else {
-                misses += 1
-                await settle()
-            }
-        }
-        return texts
-    }
-}
-
 final class StoredOutboxTests: LoopTestCase {
-    private func names(_ numbers: Range<Int>) -> [String] { numbers.map { "\($0)" } }
-
     /// Of many answers those that pass are bounded; the rest waits in the order of all, and comes back from the disk.
     @EventLoopActor
     func testMoreAnswersThanMayPassAreKeptInOrder() async throws {
@@ -111,7 +21,7 @@ final class StoredOutboxTests: LoopTestCase {
         try await rig.commit()
         while let (id, _) = outbox.next(after: nil, in: .prompt) { outbox.remove(id) }
         let texts = await rig.drain(outbox)
-        XCTAssertEqual(texts.filter { $0 != "answer" }, names(0..<3 * StoredOutbox.window))
+        XCTAssertEqual(texts.filter { $0 != "answer" }, StoredRig.names(0..<3 * StoredOutbox.window))
         XCTAssertEqual(texts.count { $0 == "answer" }, 3 * StoredOutbox.window - StateFile.promptLimit)
         XCTAssertEqual(outbox.dropped, 0)
         XCTAssertEqual(rig.warnings, [])
@@ -214,7 +124,7 @@ final class StoredOutboxTests: LoopTestCase {
             await rig.settle()
         }
         texts += await rig.drain(outbox)
-        XCTAssertEqual(texts, names(0..<20_100))
+        XCTAssertEqual(texts, StoredRig.names(0..<20_100))
         XCTAssertEqual(outbox.bytes, 0)
         XCTAssertEqual(outbox.dropped, 0)
         try await rig.commit()
@@ -245,9 +155,9 @@ final class StoredOutboxTests: LoopTestCase {
         let reopened = try again.outbox()
         XCTAssertEqual(reopened.count, 3000)
         let texts = await again.drain(reopened)
-        XCTAssertEqual(texts, names(5000..<8000))
+        XCTAssertEqual(texts, StoredRig.names(5000..<8000))
         let live = await rig.drain(outbox)
-        XCTAssertEqual(live, names(5000..<8000))
+        XCTAssertEqual(live, StoredRig.names(5000..<8000))
         await reopened.close(within: .seconds(5))
         await outbox.close(within: .seconds(5))
         // A limit that became smaller, and one of bytes.
@@ -259,7 +169,7 @@ final class StoredOutboxTests: LoopTestCase {
         XCTAssertEqual(left.last, "1999")
         XCTAssertLessThanOrEqual(left.count, 500)
         XCTAssertEqual(small.state.outbox.dropped, UInt64(2000 - left.count))
-        XCTAssertEqual(left, names(2000 - left.count..<2000))
+        XCTAssertEqual(left, StoredRig.names(2000 - left.count..<2000))
         await small.state.outbox.close(within: .seconds(5))
         await full.state.outbox.close(within: .seconds(5))
     }
@@ -283,7 +193,7 @@ final class StoredOutboxTests: LoopTestCase {
         XCTAssertEqual(kept.message, prompt.message)
         again.state.outbox.remove(kept.id)
         let texts = await again.drain(again.state.outbox)
-        XCTAssertEqual(texts, names(0..<3000), "and comes once")
+        XCTAssertEqual(texts, StoredRig.names(0..<3000), "and comes once")
         outbox.remove(prompt.id)
         try await rig.commit()
         let later = try await StoredRig(try rig.crashImage())
@@ -318,140 +228,6 @@ final class StoredOutboxTests: LoopTestCase {
     }
 
     @EventLoopActor
-    func testAFullDiskIsOneWarningAndMemoryTakesOver() async throws {
-        let rig = try await StoredRig()
-        let outbox = try rig.outbox()
-        for number in 0..<3000 { outbox.enqueue(StoredRig.message("\(number)", size: 500)) }
-        try await rig.commit()
-        XCTAssertLessThan(outbox.memory, 2 << 20)
-        let epoch = outbox.epoch
-        // As a full disk answers: SQLITE_FULL.
-        try outbox.store.file.database.perform { connection in
-            let pages = try connection.rows("PRAGMA page_count").first?.first
-            guard case .int(let count)? = pages else { return XCTFail("no page count") }
-            try connection.execute("PRAGMA max_page_count=\(count + 1)")
-        }
-        for number in 3000..<4000 {
-            outbox.enqueue(StoredRig.message("\(number)", size: 500))
-            if number % 100 == 0 { try await rig.commit() }
-        }
-        try await rig.commit()
-        XCTAssertEqual(rig.warnings.count, 1, "\(rig.warnings)")
-        XCTAssertTrue(rig.warnings.first?.contains("make room") == true, "\(rig.warnings)")
-        XCTAssertTrue(rig.warnings.first?.contains(rig.path) == true, "\(rig.warnings)")
-        XCTAssertNotNil(outbox.problem)
-        XCTAssertFalse(outbox.store.isArmed)
-        let texts = await rig.drain(outbox)
-        XCTAssertEqual(texts, names(0..<4000))
-        XCTAssertEqual(outbox.dropped, 0)
-        XCTAssertEqual(outbox.epoch, epoch, "its numbers are kept in another file")
-        // The bounds hold in memory too.
-        for _ in 0..<40_000 { outbox.enqueue(StoredRig.message("x", size: 1000)) }
-        XCTAssertLessThanOrEqual(outbox.memory, MemoryOutbox.sizeLimit)
-        XCTAssertGreaterThan(outbox.dropped, 0)
-        await outbox.close(within: .seconds(5))
-    }
-
-    @EventLoopActor
-    func testADatabaseThatBreaksWhileItRunsIsSetAsideAtTheNextStart() async throws {
-        let rig = try await StoredRig()
-        let outbox = try rig.outbox()
-        for number in 0..<12_000 { outbox.enqueue(StoredRig.message("\(number)", size: 500)) }
-        try await rig.commit()
-        let epoch = outbox.epoch
-        XCTAssertGreaterThan(outbox.count, 11_000)
-        try outbox.store.file.database.perform {
-            _ = try $0.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-            try $0.execute("PRAGMA cache_size=1")
-            try $0.execute("PRAGMA shrink_memory")
-        }
-        try scribble(over: rig.path)
-        let texts = await rig.drain(outbox)
-        XCTAssertEqual(texts.count + Int(outbox.dropped), 12_000, "what is lost is counted")
-        XCTAssertEqual(texts, names(0..<texts.count))
-        XCTAssertNotNil(outbox.problem)
-        XCTAssertTrue(rig.warnings.contains { $0.contains(rig.path) }, "\(rig.warnings)")
-        outbox.enqueue(StoredRig.message("after"))
-        let after = await rig.drain(outbox)
-        XCTAssertEqual(after, ["after"])
-        await outbox.close(within: .seconds(5))
-        let again = try await StoredRig(try rig.crashImage())
-        XCTAssertEqual(again.warnings.count, 1)
-        XCTAssertTrue(again.warnings.first?.contains(again.path + ".damaged") == true, "\(again.warnings)")
-        XCTAssertEqual(access(again.path + ".damaged", F_OK), 0)
-        XCTAssertNotEqual(again.state.outbox.epoch, epoch)
-        XCTAssertEqual(again.state.outbox.count, 0)
-        XCTAssertNil(again.state.outbox.problem)
-        await again.state.outbox.close(within: .seconds(5))
-    }
-
-    private func scribble(over path: String) throws {
-        let descriptor = open(path, O_RDWR)
-        XCTAssertGreaterThanOrEqual(descriptor, 0)
-        defer { close(descriptor) }
-        let size = Int(lseek(descriptor, 0, SEEK_END))
-        let noise = [UInt8](repeating: 0x55, count: 4096)
-        for offset in stride(from: 4096, to: size, by: 4096) {
-            XCTAssertEqual(pwrite(descriptor, noise, noise.count, offset), 4096)
-        }
-    }
-
-    @EventLoopActor
-    func testAFileThatIsNoneIsSetAside() async throws {
-        let directory = try TemporaryDirectory(prefix: "blueferry-test")
-        try directory.write("this is no database, and never was one\n", to: "outbox.db")
-        let rig = try await StoredRig(directory)
-        XCTAssertEqual(rig.warnings.count, 1)
-        XCTAssertTrue(rig.warnings.first?.contains("outbox.db.damaged") == true, "\(rig.warnings)")
-        try rig.outbox().enqueue(StoredRig.message("a"))
-        try await rig.commit()
-        XCTAssertEqual(try rig.outbox().store.commits, 1)
-        await rig.state.outbox.close(within: .seconds(5))
-    }
-
-    @EventLoopActor
-    func testTwoBridgesOnOneFile() async throws {
-        let rig = try await StoredRig()
-        let second = try await StoredRig(rig.directory)
-        XCTAssertTrue(second.state.isHeldElsewhere)
-        XCTAssertEqual(second.warnings.count, 1)
-        XCTAssertTrue(second.warnings.first?.contains("another process (\(getpid()))") == true, "\(second.warnings)")
-        second.state.outbox.enqueue(StoredRig.message("a"))
-        let texts = await second.drain(second.state.outbox)
-        XCTAssertEqual(texts, ["a"])
-        try rig.outbox().enqueue(StoredRig.message("b"))
-        try await rig.commit()
-        XCTAssertNil(rig.state.outbox.problem)
-        await rig.state.outbox.close(within: .seconds(5))
-    }
-
-    @EventLoopActor
-    func testADirectoryIsMadeAndWhereItCannotBeMemoryTakesItsPlace() async throws {
-        let directory = try TemporaryDirectory(prefix: "blueferry-test")
-        let made = await StoredState.open(path: directory.file("new/outbox.db"), limit: 10, sizeLimit: 1000)
-        XCTAssertNil(made.outbox.problem)
-        XCTAssertNotNil(made.journal)
-        await made.outbox.close(within: .seconds(5))
-        for path in [directory.file("outbox.db"), directory.file("next/outbox.db"), directory.file("new/outbox.db")] {
-            XCTAssertNil(StoredState.obstacle(at: path), path)
-        }
-        for path in [directory.file("a/b/outbox.db"), "/dev/null/outbox.db", "/proc/outbox.db"] {
-            let state = await StoredState.open(path: path, limit: 10, sizeLimit: 1000)
-            XCTAssertNil(state.journal)
-            if path != "/proc/outbox.db" { XCTAssertNotNil(StoredState.obstacle(at: path), path) }
-            XCTAssertFalse(state.isHeldElsewhere)
-            var warnings: [String] = []
-            state.outbox.onWarning = { _, message in warnings.append(message) }
-            XCTAssertEqual(warnings.count, 1)
-            XCTAssertTrue(warnings.first?.contains(path) == true, "\(warnings)")
-            XCTAssertTrue(warnings.first?.contains("in memory only") == true, "\(warnings)")
-            XCTAssertNotNil(state.outbox.problem)
-            state.outbox.enqueue(StoredRig.message("a"))
-            XCTAssertEqual(state.outbox.count, 1)
-        }
-    }
-
-    @EventLoopActor
     func testAnEndCommitsWhatIsLeft() async throws {
         let rig = try await StoredRig()
         for number in 0..<2500 { try rig.outbox().enqueue(StoredRig.message("\(number)")) }
@@ -459,7 +235,7 @@ final class StoredOutboxTests: LoopTestCase {
         let again = try await StoredRig(rig.directory)
         let texts = await again.drain(again.state.outbox)
         XCTAssertEqual(texts.count, 2500)
-        XCTAssertTrue(texts == names(0..<2500))
+        XCTAssertTrue(texts == StoredRig.names(0..<2500))
         await again.state.outbox.close(within: .seconds(5))
     }
 

@@ -92,7 +92,6 @@ private final class EmptyRadio: RadioPort {
     func stop() async {}
     func device(_ address: BluetoothAddress) -> DeviceReport? { nil }
     func services(_ address: BluetoothAddress) -> [ServiceReport] { [] }
-    func newestAdvertisement(_ address: BluetoothAddress) -> (any AdvertisementSource)? { nil }
 
     func startScan(_ command: ScanCommand) throws(CommandError) -> ScanReport {
         let scan = ScanReport(id: "scan1", command: command, started: WallTime(milliseconds: 0))

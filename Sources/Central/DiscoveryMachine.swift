@@ -49,14 +49,13 @@ struct DiscoveryMachine {
     var isRunning: Bool { state == .running }
     /// Runs, or is on its way.
     var isSought: Bool { isWanted && isPowered }
-    private var isDue: Bool { isWanted && isPowered }
 
     /// Looks at what is wanted; to be called after each change of it.
     mutating func update() -> Action? {
         switch state {
-        case .idle: return isDue ? begin() : release()
-        case .running: return isDue ? nil : stop(restart: false)
-        case .waiting where !isDue:
+        case .idle: return isSought ? begin() : release()
+        case .running: return isSought ? nil : stop(restart: false)
+        case .waiting where !isSought:
             state = .idle
             return release()
         default: return nil
@@ -92,7 +91,7 @@ struct DiscoveryMachine {
 
     /// Discovery does not run any more although nobody asked for that, or its duplicate filter has to be renewed.
     mutating func renew() -> Action? {
-        guard state == .running, isDue else { return nil }
+        guard state == .running, isSought else { return nil }
         restarts += 1
         return stop(restart: true)
     }
@@ -102,10 +101,10 @@ struct DiscoveryMachine {
         switch state {
         case .registering:
             isMonitoring = failure == nil
-            return isDue ? setFilter() : backToIdle()
+            return isSought ? setFilter() : backToIdle()
         case .filtering:
             if let failure { return failed(failure) }
-            if !isDue { return backToIdle() }
+            if !isSought { return backToIdle() }
             state = .starting
             return .startDiscovery
         case .starting:
@@ -115,7 +114,7 @@ struct DiscoveryMachine {
             return update()
         case .stopping(let restart):
             mayHaveSession = false
-            if restart, isDue {
+            if restart, isSought {
                 // After a fault the stop only clears what BlueZ may still hold; the pause comes after it.
                 return failures > 0 ? pause() : setFilter()
             }
@@ -166,7 +165,7 @@ struct DiscoveryMachine {
     private mutating func failed(_ failure: Failure) -> Action? {
         failures += 1
         if failure == .noAnswer { mayHaveSession = true }
-        guard isDue else { return backToIdle() }
+        guard isSought else { return backToIdle() }
         // A session of ours that BlueZ still holds would be refused for ever: stop it before the next attempt.
         if failure == .inProgress, mayHaveSession || failures % 3 == 0 { return stop(restart: true) }
         return pause(failure)

@@ -51,13 +51,11 @@ public final class Checkup {
         let deadline = start + patience
         // BlueZ tells of its adapters a moment after it is there, and switches them on a moment later.
         while SystemClock.shared.now < deadline {
-            if central.state == .running {
-                if central.adapters.contains(where: { $0.state == .poweredOn }) { break }
-                if SystemClock.shared.now >= start + .seconds(1),
-                    central.adapters.contains(where: { $0.state != .unknown })
-                {
-                    break
-                }
+            let isLate = SystemClock.shared.now >= start + .seconds(1)
+            if central.state == .running,
+                central.adapters.contains(where: { $0.state == .poweredOn || (isLate && $0.state != .unknown) })
+            {
+                break
             }
             if case .unauthorized = central.state { break }
             await watch.change(within: .milliseconds(300))

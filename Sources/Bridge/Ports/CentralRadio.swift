@@ -208,13 +208,7 @@ public final class CentralRadio: RadioPort {
         } catch {
             return completion(.failure(CommandError(error)))
         }
-        Task { @EventLoopActor in
-            do throws(CommandError) {
-                completion(.success(try await self.read(address, path, offset: offset, timeout: timeout)))
-            } catch {
-                completion(.failure(error))
-            }
-        }
+        readByTask(address, path, offset: offset, timeout: timeout, then: completion)
     }
 
     public func write(

@@ -103,6 +103,14 @@ extension RadioPort {
         _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration,
         then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
     ) {
+        readByTask(address, path, offset: offset, timeout: timeout, then: completion)
+    }
+
+    /// The completion's form by the awaited one.
+    func readByTask(
+        _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration,
+        then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
+    ) {
         Task { @EventLoopActor in
             do throws(CommandError) {
                 completion(.success(try await self.read(address, path, offset: offset, timeout: timeout)))

@@ -86,7 +86,8 @@ public struct BrokerURL: Equatable, Sendable, CustomStringConvertible {
             host = parts.first.map(String.init) ?? ""
             portText = parts.count == 2 ? parts[1] : nil
         }
-        let isAllowed = host.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && $0 != 0x2f && $0 != 0x3f && $0 != 0x23 }
+        // Printable ASCII, without what ends a host or stands around an address. Source: RFC 3986, 3.2.2.
+        let isAllowed = host.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f && !"/?#[]".utf8.contains($0) }
         guard !host.isEmpty, isAllowed else { throw ParseError(message: "the URL's host is missing or not readable") }
         if let portText {
             guard let port = Int(portText), (1...65535).contains(port), !portText.hasPrefix("+") else {

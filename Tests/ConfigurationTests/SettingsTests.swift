@@ -302,7 +302,8 @@ final class SettingsTests: XCTestCase {
         XCTAssertEqual(try BrokerURL(parsing: "mqtt://u:a@b@host").password?.reveal(), "a@b")
         let bad = [
             "", "broker:1883", "http://x", "mqtt://", "mqtt://:1883", "mqtt://h:0", "mqtt://h:65536", "mqtt://h:+1",
-            "mqtt://h:", "mqtt://h/path", "mqtt://[::1", "mqtt://[::1]x", "mqtt://u%zz@h", "mqtt://u:%00@h",
+            "mqtt://h:", "mqtt://h/path", "mqtt://[::1", "mqtt://[::1]x", "mqtt://[[fe8]:183", "mqtt://a[b]:1",
+            "mqtt://u%zz@h", "mqtt://u:%00@h",
             "mqtt://u:%ff@h", "mqtt://h h", "unix://run/x", "unix:///", "unix:///" + String(repeating: "x", count: 107),
         ]
         for text in bad { XCTAssertThrowsError(try BrokerURL(parsing: text), text) }

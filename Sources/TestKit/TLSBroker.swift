@@ -1,14 +1,12 @@
-internal import EventLoop
 public import Sandbox
 
 extension TLSFixtures {
-    /// A broker that speaks TLS alone. Its directory has `ca.pem`, `other.pem`, `client.pem` and `client.key`.
+    /// For a `PrivateBroker` that speaks TLS alone. Its directory has `ca.pem`, `other.pem`, `client.pem` and `client.key`.
     /// - Parameter server: its certificate.
     /// - Parameter lines: more of its settings.
-    @EventLoopActor
     public static func broker(
         _ server: String = TLSFixtures.server, _ lines: [String] = []
-    ) async throws -> PrivateBroker {
+    ) -> PrivateBroker.Options {
         var options = PrivateBroker.Options()
         options.listener = [
             "listener {port} 127.0.0.1", "allow_anonymous true", "cafile {directory}/ca.pem",
@@ -19,6 +17,6 @@ extension TLSFixtures {
             "ca.pem": ca, "other.pem": otherCA, "server.pem": server,
             "server.key": serverKey, "client.pem": client, "client.key": clientKey,
         ]
-        return try await PrivateBroker.start(options)
+        return options
     }
 }

@@ -225,13 +225,10 @@ final class PeripheralTests: FakeRadioTestCase {
         }
         peripheral.openL2CAPChannel(0x80)
         journal.wait(for: "channel 128")
-        // Swift 6.0 does not find this property of another module.
-        #if compiler(>=6.1)
-            let channel = try XCTUnwrap(queue.sync { recorder.channel })
-            XCTAssertTrue(channel.peer === peripheral)
-            channel.outputStream.open()
-            XCTAssertEqual(channel.outputStream.write([7], maxLength: 1), 1)
-        #endif
+        let channel = try XCTUnwrap(queue.sync { recorder.channel })
+        XCTAssertTrue(channel.peer === peripheral)
+        channel.outputStream.open()
+        XCTAssertEqual(channel.outputStream.write([7], maxLength: 1), 1)
     }
 
     func testCommandsWithoutAConnectionDoNothing() throws {

@@ -23,7 +23,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testMessagesGoThereAndBackThroughTLS() async throws {
-        let broker = try await TLSFixtures.broker()
+        let broker = try await PrivateBroker.start(TLSFixtures.broker())
         for version in [MQTTVersion.v5, .v311] {
             var settings = trusting(broker)
             settings.version = version
@@ -47,7 +47,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testABrokerThatIsNotTrustedIsRefusedWithTheReason() async throws {
-        let good = try await TLSFixtures.broker()
+        let good = try await PrivateBroker.start(TLSFixtures.broker())
         let unknown = try await firstFault(trusting(good, ca: "other.pem"))
         XCTAssertEqual(unknown.code, .tls)
         XCTAssertTrue(unknown.message.contains("certificate in certificate chain"), unknown.message)
@@ -65,7 +65,7 @@ final class TLSTests: BrokerTestCase {
         await recorder.client.stop(flushWithin: .seconds(1))
         await good.stop()
 
-        let expired = try await TLSFixtures.broker(TLSFixtures.expiredServer)
+        let expired = try await PrivateBroker.start(TLSFixtures.broker(TLSFixtures.expiredServer))
         let old = try await firstFault(trusting(expired))
         XCTAssertEqual(old.code, .tls)
         XCTAssertTrue(old.message.contains("expired"), old.message)
@@ -75,7 +75,7 @@ final class TLSTests: BrokerTestCase {
 
     @EventLoopActor
     func testTheBrokerMayAskForOurCertificate() async throws {
-        let broker = try await TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"])
+        let broker = try await PrivateBroker.start(TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"]))
         let without = try await firstFault(trusting(broker))
         // The broker's alert may be lost in the end of the connection.
         XCTAssertTrue(without.message.contains("certificate"), without.message)

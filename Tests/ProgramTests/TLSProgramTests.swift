@@ -50,19 +50,19 @@ final class TLSProgramTests: ProgramCase {
 
     @EventLoopActor
     func testABadCertificateIsRefusedAndItsCauseNamed() async throws {
-        let good = try await TLSFixtures.broker()
+        let good = try await PrivateBroker.start(TLSFixtures.broker())
         try await expectRefusal(try settings(good, ca: "other.pem"), "self-signed certificate in certificate chain")
         try await expectRefusal(try settings(good, ca: nil), "is not accepted: ")
         try await expectRefusal(try settings(good, host: "localhost"), "is for another host name")
         await good.stop()
-        let expired = try await TLSFixtures.broker(TLSFixtures.expiredServer)
+        let expired = try await PrivateBroker.start(TLSFixtures.broker(TLSFixtures.expiredServer))
         try await expectRefusal(try settings(expired), "certificate has expired")
         await expired.stop()
     }
 
     @EventLoopActor
     func testAClientCertificateIsAskedForAndGiven() async throws {
-        let broker = try await TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"])
+        let broker = try await PrivateBroker.start(TLSFixtures.broker(TLSFixtures.server, ["require_certificate true"]))
         try await expectRefusal(try settings(broker), "certificate")
         let own = ["certificate_file", "key_file"].map { key in
             "\(key): \(broker.directory.file(key == "key_file" ? "client.key" : "client.pem"))"
@@ -83,7 +83,7 @@ final class TLSProgramTests: ProgramCase {
 
     @EventLoopActor
     func testAFileThatIsMissingIsNamedWithItsKey() async throws {
-        let broker = try await TLSFixtures.broker()
+        let broker = try await PrivateBroker.start(TLSFixtures.broker())
         try await expectRefusal(
             try settings(broker, ca: "absent.pem"), "mqtt.tls.ca_file '\(broker.directory.file("absent.pem"))'")
         await broker.stop()

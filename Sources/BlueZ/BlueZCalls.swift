@@ -14,31 +14,38 @@ extension BlueZClient {
         _ object: RemoteObject, _ interface: StaticString, _ member: StaticString, timeout: Duration,
         write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
     ) {
-        if object.isGone {
-            return completion(.failure(BlueZError(kind: .doesNotExist, name: nil, message: "the object is gone")))
-        }
+        if object.isGone { return completion(.failure(Self.gone)) }
         let message = DBusMessage(
             call: "org.bluez", knownPath: object.pathBytes, interface: interface, member: member)
-        send(message, timeout, write, completion)
+        send(message, timeout, write, then: completion)
     }
+
+    private static let gone = BlueZError(kind: .doesNotExist, name: nil, message: "the object is gone")
 
     func call(
         path: String, _ interface: String, _ member: String, timeout: Duration,
         write: (inout MessageWriter) -> Void = { _ in }, then completion: @escaping Completion<DBusMessage>
     ) {
         send(
-            DBusMessage(call: Self.name, path: path, interface: interface, member: member), timeout, write, completion)
+            DBusMessage(call: Self.name, path: path, interface: interface, member: member), timeout, write,
+            then: completion)
     }
 
     private func send(
         _ message: DBusMessage, _ timeout: Duration, _ write: (inout MessageWriter) -> Void,
-        _ completion: @escaping Completion<DBusMessage>
+        then completion: @escaping Completion<DBusMessage>
+    ) {
+        var writer = message.writer()
+        write(&writer)
+        send(message, timeout, then: completion)
+    }
+
+    private func send(
+        _ message: DBusMessage, _ timeout: Duration, then completion: @escaping Completion<DBusMessage>
     ) {
         guard let connection else {
             return completion(.failure(BlueZError(kind: .busLost, name: nil, message: "the bus is not connected")))
         }
-        var writer = message.writer()
-        write(&writer)
         connection.call(message, timeout: timeout) { completion($0.mapError { BlueZError($0) }) }
     }
 
@@ -134,7 +141,12 @@ extension BlueZClient {
     public func read(
         _ characteristic: RemoteCharacteristic, offset: UInt16, _ completion: @escaping Completion<[UInt8]>
     ) {
-        read(characteristic, "org.bluez.GattCharacteristic1", offset, completion)
+        let interface: StaticString = "org.bluez.GattCharacteristic1"
+        guard offset == 0, !characteristic.isGone else { return read(characteristic, interface, offset, completion) }
+        // The same call again and again: a copy costs a fifth of a new one.
+        let call = characteristic.readCall ?? Self.readCall(characteristic, interface, 0)
+        characteristic.readCall = call
+        send(call.copy(), Self.attribute, then: Self.valueRead(completion))
     }
 
     public func read(_ descriptor: RemoteDescriptor, offset: UInt16, _ completion: @escaping Completion<[UInt8]>) {
@@ -144,18 +156,30 @@ extension BlueZClient {
     private func read(
         _ object: RemoteObject, _ interface: StaticString, _ offset: UInt16, _ completion: @escaping Completion<[UInt8]>
     ) {
-        let options: [(String, DBusValue)] = offset == 0 ? [] : [("offset", .uint16(offset))]
-        let answered: Completion<DBusMessage> = { result in
-            completion(
-                result.flatMap { reply in
-                    if let value = reply.reader().bytes() { return .success(value) }
-                    return .failure(
-                        BlueZError(kind: .failed, name: nil, message: "BlueZ answered ReadValue without a value"))
-                })
+        if object.isGone { return completion(.failure(Self.gone)) }
+        send(Self.readCall(object, interface, offset), Self.attribute, then: Self.valueRead(completion))
+    }
+
+    private static func readCall(
+        _ object: RemoteObject, _ interface: StaticString, _ offset: UInt16
+    ) -> DBusMessage {
+        let message = DBusMessage(
+            call: "org.bluez", knownPath: object.pathBytes, interface: interface, member: "ReadValue")
+        var writer = message.writer()
+        writer.appendOptions(offset == 0 ? [] : [("offset", .uint16(offset))])
+        return message
+    }
+
+    private static func valueRead(_ completion: @escaping Completion<[UInt8]>) -> Completion<DBusMessage> {
+        { result in
+            switch result {
+            case .success(let reply):
+                if let value = reply.reader().bytes() { return completion(.success(value)) }
+                completion(
+                    .failure(BlueZError(kind: .failed, name: nil, message: "BlueZ answered ReadValue without a value")))
+            case .failure(let error): completion(.failure(error))
+            }
         }
-        call(
-            object, interface, "ReadValue", timeout: Self.attribute, write: { $0.appendOptions(options) },
-            then: answered)
     }
 
     public func write(

@@ -1,4 +1,5 @@
 public import Bluetooth
+internal import DBus
 public import EventLoop
 internal import Glibc
 
@@ -168,6 +169,8 @@ public final class RemoteCharacteristic: RemoteObject {
     public internal(set) var descriptors: [RemoteDescriptor] = []
     /// Where notifications go. Held here, so that a value finds its way without a look-up.
     public weak var valueHandler: (any CharacteristicValueHandler)?
+    /// The call that reads it, once it was read: to be copied.
+    var readCall: DBusMessage?
 
     nonisolated init(path: UnsafeRawBufferPointer) { super.init(path: path, kind: .characteristic) }
 }

@@ -20,3 +20,9 @@ static inline const char *cmosquitto_verify_error(struct mosquitto *client) {
 static inline void cmosquitto_cork(int socket, int on) {
     setsockopt(socket, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
 }
+
+// tcp(7), TCP_QUICKACK: what has come is acknowledged now, not with the next data or after 40 ms.
+static inline void cmosquitto_quick_ack(int socket) {
+    int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}

@@ -5,7 +5,7 @@ internal import EventLoop
 /// A call on an attribute: it ends once, with its reply, its deadline or the link, whichever comes first. What BlueZ
 /// refuses because an earlier call on the attribute has not ended is asked again.
 @EventLoopActor
-final class AttributeCall<Value: Sendable> {
+final class AttributeCall<Value: Sendable>: LinkCall {
     typealias Completion = @EventLoopActor (Result<Value, CentralError>) -> Void
     /// Sends the call to BlueZ.
     typealias Attempt = @EventLoopActor (@escaping @EventLoopActor (Result<Value, BlueZError>) -> Void) -> Void
@@ -22,7 +22,8 @@ final class AttributeCall<Value: Sendable> {
     private var completion: Completion?
     private var deadline: LoopTimer?
     private var retry: LoopTimer?
-    private var ticket: Int?
+    /// The link knows of it.
+    private var isBegun = false
 
     init(
         subject: @escaping () -> String, link: Link, timeout: Duration, clock: any LoopClock,
@@ -67,7 +68,8 @@ final class AttributeCall<Value: Sendable> {
 
     private func send() {
         guard completion != nil else { return }
-        ticket = link.begin { [weak self] in self?.finish(.failure($0)) }
+        isBegun = true
+        link.begin(self)
         attempt { self.answered($0) }
     }
 
@@ -78,7 +80,7 @@ final class AttributeCall<Value: Sendable> {
         case .success(let value): return finish(.success(value))
         case .failure(let failure): error = failure
         }
-        endTicket()
+        leaveLink()
         if error.kind == .att(ATTError.unlikely) {
             // BlueZ gives up what is under way with an error of its own, and tells of the end of the link a little later.
             deadline?.cancel()
@@ -104,15 +106,18 @@ final class AttributeCall<Value: Sendable> {
         retry = clock.schedule(after: Self.pause) { self.send() }
     }
 
-    private func endTicket() {
-        if let ticket { link.end(ticket) }
-        ticket = nil
+    private func leaveLink() {
+        guard isBegun else { return }
+        isBegun = false
+        link.end(self)
     }
+
+    func linkEnded(_ error: CentralError) { finish(.failure(error)) }
 
     private func finish(_ result: Result<Value, CentralError>) {
         guard let completion else { return }
         self.completion = nil
-        endTicket()
+        leaveLink()
         deadline?.cancel()
         retry?.cancel()
         completion(result)

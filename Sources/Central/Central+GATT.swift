@@ -236,7 +236,14 @@ extension Central {
     // MARK: Values
 
     func deliver(_ value: [UInt8], of characteristic: GATTCharacteristic, _ source: ValueSource) {
-        value.withUnsafeBytes { deliver($0, of: characteristic, source) }
+        deliver(value, value.count, of: characteristic, source)
+    }
+
+    /// An array goes where a pointer stands, without a closure: in isolated code each call of one is checked.
+    private func deliver(
+        _ start: UnsafeRawPointer, _ count: Int, of characteristic: GATTCharacteristic, _ source: ValueSource
+    ) {
+        deliver(UnsafeRawBufferPointer(start: start, count: count), of: characteristic, source)
     }
 
     func deliver(_ value: UnsafeRawBufferPointer, of characteristic: GATTCharacteristic, _ source: ValueSource) {

@@ -51,8 +51,8 @@ final class Link {
     var lacksPasskey = false
     var upSince: MonotonicTime?
     var isSeeking = false
-    private var calls: [Int: (CentralError) -> Void] = [:]
-    private var nextCall = 0
+    /// Those under way on the link: few.
+    private var calls: [any LinkCall] = []
 
     init(seed: UInt64) {
         pause = RetryPause(seed: seed)
@@ -62,20 +62,19 @@ final class Link {
     var isLinked: Bool { phase == .resolving || phase == .up || phase == .disconnecting }
 
     /// Remembers a call that is to fail at once where the link ends.
-    func begin(_ fail: @escaping (CentralError) -> Void) -> Int {
-        nextCall += 1
-        calls[nextCall] = fail
-        return nextCall
-    }
+    func begin(_ call: any LinkCall) { calls.append(call) }
 
-    func end(_ call: Int) {
-        calls[call] = nil
+    func end(_ call: any LinkCall) {
+        for index in calls.indices where calls[index] === call {
+            calls.remove(at: index)
+            return
+        }
     }
 
     func failCalls(_ error: CentralError) {
         let failing = calls
         calls.removeAll()
-        for fail in failing.values { fail(error) }
+        for call in failing { call.linkEnded(error) }
     }
 
     func finishWaiters(_ result: Result<Void, any Error>, of holder: HolderID? = nil) {
@@ -89,6 +88,12 @@ final class Link {
         endings.removeAll()
         for ending in finished { ending.succeed(()) }
     }
+}
+
+/// A call that does not outlive its link.
+@EventLoopActor
+protocol LinkCall: AnyObject {
+    func linkEnded(_ error: CentralError)
 }
 
 /// Which characteristic is subscribed, over all connections of a device.

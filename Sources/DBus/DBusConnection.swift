@@ -31,7 +31,8 @@ public final class DBusConnection {
     /// The reply that libdbus hands on; it is told once libdbus has let go of it, so that a large one stands in memory
     /// once.
     private var answer: (call: PendingCall, reply: DBusMessage)?
-    private var owners: [String: String] = [:]
+    /// One or two: a search is shorter than a hash.
+    private var owners: [(name: String, owner: String)] = []
     private var signalHandlers: [@EventLoopActor (borrowing DBusMessageView) -> Void] = []
     private var exports: [String: Export] = [:]
     private var isOpen = true
@@ -377,12 +378,17 @@ public final class DBusConnection {
     // MARK: Replies
 
     /// Tells who has a name, from now on: replies to calls to the name are taken from that client alone.
-    public func setOwner(_ owner: String?, of name: String) { owners[name] = owner }
+    public func setOwner(_ owner: String?, of name: String) {
+        owners.removeAll { $0.name == name }
+        if let owner { owners.append((name, owner)) }
+    }
 
     private func callee(of call: PendingCall) -> String? {
         guard let destination = call.destination else { return nil }
         let isOwnName = destination.utf8.first == UInt8(ascii: ":") || destination == Self.busName
-        return isOwnName ? destination : owners[destination]
+        if isOwnName { return destination }
+        for entry in owners where entry.name == destination { return entry.owner }
+        return nil
     }
 
     private func replied(_ message: OpaquePointer) {
@@ -396,7 +402,7 @@ public final class DBusConnection {
     private func isCallee(_ message: OpaquePointer, of call: PendingCall) -> Bool {
         guard let callee = call.callee else { return true }
         guard let sender = dbus_message_get_sender(message) else { return false }
-        func isSender(_ name: String) -> Bool { name.withCString { strcmp($0, sender) == 0 } }
+        func isSender(_ name: String) -> Bool { strcmp(name, sender) == 0 }
         // The name may have changed hands just before the call, of which we heard after it.
         return isSender(callee) || isSender(Self.busName) || self.callee(of: call).map(isSender) == true
     }

@@ -160,6 +160,7 @@ public final class DBusMessage {
         }
         let message = DBusMessage(adopting: copy)
         message.isFreelyNested = isFreelyNested
+        message.knownDestination = knownDestination
         return message
     }
 

@@ -16,7 +16,8 @@ final class PendingCall {
     /// Whose reply it is that is waited for; nil where that was not known when it was sent.
     var callee: String?
     private let timeout: Duration
-    private weak var connection: DBusConnection?
+    /// Until the call has finished.
+    private var connection: DBusConnection?
     private var completion: (@EventLoopActor (Result<DBusMessage, DBusError>) -> Void)?
 
     init(
@@ -38,6 +39,7 @@ final class PendingCall {
         guard let completion else { return }
         self.completion = nil
         message = nil
+        connection = nil
         completion(result)
     }
 
@@ -56,9 +58,7 @@ final class PendingCall {
     }
 
     /// Nobody waits for the reply any more.
-    func abandon(_ error: DBusError) {
-        if let connection { connection.abandon(self, error) } else { finish(.failure(error)) }
-    }
+    func abandon(_ error: DBusError) { connection?.abandon(self, error) }
 }
 
 /// The calls of a connection that were sent, by their serials, and those that wait for their turn. The bus counts a call

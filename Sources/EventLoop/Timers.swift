@@ -78,8 +78,13 @@ struct TimerQueue {
 
     /// Cancelled timers stay in the heap until their deadline; where they have become many, they go at once.
     private mutating func dropCancelled() {
-        heap = heap.filter { $0.timer.isPending }
-        heap.sort { $0 < $1 }
+        var kept = 0
+        for index in heap.indices where heap[index].timer.isPending {
+            if kept < index { heap.swapAt(kept, index) }
+            kept += 1
+        }
+        heap.removeLast(heap.count - kept)
+        for parent in stride(from: kept / 2 - 1, through: 0, by: -1) { siftDown(parent) }
         compactAt = max(64, heap.count * 2)
     }
 
@@ -87,10 +92,14 @@ struct TimerQueue {
         let last = heap.removeLast()
         guard !heap.isEmpty else { return }
         heap[0] = last
-        var parent = 0
+        siftDown(0)
+    }
+
+    private mutating func siftDown(_ start: Int) {
+        var parent = start
         while true {
             var least = parent
-            for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count && heap[child] < heap[least] {
+            for child in 2 * parent + 1..<2 * parent + 3 where child < heap.count && heap[child] < heap[least] {
                 least = child
             }
             if least == parent { return }

@@ -19,6 +19,11 @@ extension JSONValue {
         guard bytes.count <= limits.size else {
             throw JSONError(line: 0, column: 0, message: "longer than \(limits.size) bytes")
         }
+        if limits.depth > 0, let object = FlatObject.parse(bytes) { return object }
+        return try parseByLibrary(bytes, limits: limits)
+    }
+
+    static func parseByLibrary(_ bytes: UnsafeRawBufferPointer, limits: JSONLimits) throws(JSONError) -> JSONValue {
         // jansson recurses; the depth is looked at before, so that it stays within its own and the stack's bounds.
         guard depth(of: bytes) <= limits.depth else {
             throw JSONError(line: 0, column: 0, message: "nested deeper than \(limits.depth) levels")

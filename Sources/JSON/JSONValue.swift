@@ -53,7 +53,7 @@ public enum JSONValue: Equatable, Sendable {
     public func serialised() -> [UInt8] {
         let buffer = OutputBuffer()
         buffer.append(self)
-        return buffer.withUnsafeBytes { Array($0) }
+        return buffer.bytes
     }
 }
 

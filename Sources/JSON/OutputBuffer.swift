@@ -24,6 +24,9 @@ public final class OutputBuffer {
         try body(UnsafeRawBufferPointer(start: start, count: used))
     }
 
+    /// A copy of what was written.
+    public var bytes: [UInt8] { Array(UnsafeRawBufferPointer(start: start, count: used)) }
+
     private func reserve(_ more: Int) {
         guard used + more > capacity else { return }
         let larger = max(capacity * 2, used + more)

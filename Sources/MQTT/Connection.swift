@@ -8,7 +8,7 @@ protocol ConnectionDelegate: AnyObject {
     func connectionOpened(_ connection: Connection, _ info: ConnectInfo)
     /// The connection is closed; it says nothing after this. A nil fault is an end that we asked for.
     func connectionEnded(_ connection: Connection, _ fault: MQTTFault?)
-    func connection(_ connection: Connection, received message: MQTTReceived)
+    func connection(_ connection: Connection, received message: MQTTInbound)
     func connection(_ connection: Connection, acknowledged token: PublishToken, reason: UInt8)
     func connection(_ connection: Connection, answeredSubscription packet: Int32, granted: [UInt8])
 }
@@ -21,26 +21,37 @@ protocol ConnectionDelegate: AnyObject {
 final class Connection {
     let instance: Instance
     let settings: MQTTSettings
-    private weak var delegate: (any ConnectionDelegate)?
+    private(set) weak var delegate: (any ConnectionDelegate)?
     private var registration: IORegistration?
 
     private(set) var info: ConnectInfo?
     /// QoS 0 messages that libmosquitto holds.
     private var pending = SizeQueue()
-    /// Those that leave past it. They are written while libmosquitto is between two packets, and it writes while these
-    /// are: `mosquitto_threaded_set` keeps every call but `mosquitto_loop_write` from the socket.
-    private var packets = PacketQueue()
-    private(set) var tokens = TokenQueue()
+    // What leaves past it: messages of QoS 0 and 1, and what is said to the broker itself. They are written while
+    // libmosquitto is between two packets, and it writes while these are: `mosquitto_threaded_set` keeps every call but
+    // `mosquitto_loop_write` from the socket.
+    var packets = PacketQueue()
+    var messages = AcknowledgedQueue()
+    var control = PacketQueue()
+    var inbound = InboundPackets()
+    var tokens = TokenQueue()
 
-    private var depth = 0
+    /// For ``keepPlainAlive(_:)``: the last packets of either side, and a question that is not answered.
+    var heardAt = MonotonicTime.now
+    var sentAt = MonotonicTime.now
+    var askedAt: MonotonicTime?
+
+    var depth = 0
     private var isReading = false
     private var callbacks = 0
-    private var fault: MQTTFault?
-    /// errno as libmosquitto left it when it gave the connection up.
-    private var brokenBy: Int32 = 0
-    private var isClosed = false
-    private var isDisconnecting = false
-    private var canCork = false
+    var fault: MQTTFault?
+    /// errno as it was when the connection was given up.
+    var brokenBy: Int32 = 0
+    private(set) var isClosed = false
+    private(set) var isDisconnecting = false
+    private var isTCP = false
+    /// Something came in this batch of events.
+    var hasHeard = false
     /// Tokens whose QoS the broker does not offer: done once they are written.
     private var unacknowledgeable: [PublishToken] = []
 
@@ -69,7 +80,7 @@ final class Connection {
         setCallbacks()
         instance.connection = self
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
-        canCork = settings.unixSocketPath == nil
+        isTCP = settings.unixSocketPath == nil
         do {
             registration = try EventLoop.shared.register(socket, [.read, .readHangUp]) { events in self.ready(events) }
         } catch {
@@ -95,9 +106,10 @@ final class Connection {
         }
     }
 
-    private func read() {
+    func read() {
         // libmosquitto reads one packet at a time: go on for as long as packets come, but let others have their turn.
         for _ in 0..<32 where !isClosed {
+            if isPlain { return readPlain() }
             let before = callbacks
             call {
                 isReading = true
@@ -112,12 +124,12 @@ final class Connection {
     private func write() {
         bytesSinceFlush = 0
         // A packet that was begun is ended first, whoever began it. Then come libmosquitto's, which must arrive: a flood
-        // of advertisements would hold them up for as long as it lasts.
-        if packets.begun > 0 { writePackets(packets.begun) }
-        if !isClosed, packets.begun == 0 { writeLibrary() }
-        if !isClosed, !isInsidePacket { writePackets(packets.count) }
+        // of advertisements would hold them up for as long as it lasts. Its last one follows all others.
+        if isDisconnecting, !isInsidePacket { writePlain() }
+        if endBegunPacket(), !isDisconnecting || plainBytes == 0 { writeLibrary() }
+        if !isClosed, !isInsidePacket { writePlain() }
         guard !isClosed else { return }
-        isBlocked = isInsidePacket || packets.count > 0
+        isBlocked = isInsidePacket || plainBytes > 0
         registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
         if !isBlocked { finishUnacknowledgeable() }
     }
@@ -129,7 +141,7 @@ final class Connection {
             return
         }
         let socket = mosquitto_socket(instance.pointer)
-        let isCorked = canCork && packetsInLibrary > 1
+        let isCorked = isTCP && packetsInLibrary > 1
         packetsInLibrary = 0
         if isCorked { cmosquitto_cork(socket, 1) }
         call { mosquitto_loop_write(instance.pointer, 1) }
@@ -139,42 +151,23 @@ final class Connection {
         if !isInsidePacket { pending.removeAll() }
     }
 
-    /// Writes the first `limit` bytes of our own packets, or as many as the socket takes.
-    private func writePackets(_ limit: Int) {
-        let socket = mosquitto_socket(instance.pointer)
-        var left = limit
-        while left > 0 {
-            let bytes = packets.bytes
-            let count = send(socket, bytes.baseAddress, min(left, bytes.count), Int32(MSG_NOSIGNAL))
-            if count >= 0 {
-                packets.removeFirst(count)
-                left -= count
-            } else if errno != EINTR {
-                if errno != EAGAIN { writingFailed(errno) }
-                return
-            }
-        }
-    }
-
-    /// The broker closed the connection; what it said before still stands to be read.
-    private func writingFailed(_ number: Int32) {
-        packets.removeFirst(packets.count)
-        read()
-        guard !isClosed else { return }
-        brokenBy = number
-        end(ended(Int32(MOSQ_ERR_ERRNO.rawValue)))
-    }
-
     /// Writes what is queued.
     func flush() {
         guard !isClosed, depth == 0, !isBlocked else { return }
-        if packets.count > 0 || mosquitto_want_write(instance.pointer) { write() }
+        if plainBytes > 0 || mosquitto_want_write(instance.pointer) {
+            write()
+        } else if hasHeard, isTCP {
+            // A broker with Nagle's algorithm, which is usual, keeps the next packet back until then.
+            cmosquitto_quick_ack(mosquitto_socket(instance.pointer))
+        }
+        hasHeard = false
     }
 
     /// Keeps the connection alive, or finds it dead. Source: `mosquitto_loop_misc`.
-    func tick() {
+    /// - Parameter pause: until this is called again.
+    func tick(_ pause: Duration) {
         guard !isClosed else { return }
-        call { mosquitto_loop_misc(instance.pointer) }
+        if isPlain { keepPlainAlive(pause) } else { call { mosquitto_loop_misc(instance.pointer) } }
         flush()
     }
 
@@ -189,7 +182,7 @@ final class Connection {
         if depth == 0, !isClosed, isOver { end(fault) }
     }
 
-    private func ended(_ status: Int32) -> MQTTFault {
+    func ended(_ status: Int32) -> MQTTFault {
         let endpoint = settings.endpoint
         if let tls = instance.tlsFault() { return tls }
         switch mosq_err_t(status) {
@@ -249,10 +242,25 @@ final class Connection {
     /// Queues one message; it leaves with the end of this batch of events. Source: `mosquitto_publish_v5`.
     func publish(
         topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer, qos: QoS, retain: Bool,
-        properties: OpaquePointer?, size: Int, token: PublishToken
+        properties: PublishProperties?, size: Int, token: PublishToken
+    ) -> Int32 {
+        let allowed = min(qos.rawValue, info?.maximumQoS ?? 0)
+        if allowed > 0, isPlain {
+            return publishAcknowledged(
+                topic: topic, payload: payload, retain: retain, properties: properties, size: size, token: token)
+        }
+        guard let properties, settings.version == .v5, !properties.isEmpty else {
+            return publish(topic, payload, qos, allowed, retain, nil, size, token)
+        }
+        guard let list = PropertyList(properties) else { return Int32(MOSQ_ERR_MALFORMED_PACKET.rawValue) }
+        return publish(topic, payload, qos, allowed, retain, list.head, size, token)
+    }
+
+    private func publish(
+        _ topic: UnsafePointer<CChar>, _ payload: UnsafeRawBufferPointer, _ qos: QoS, _ allowed: UInt8, _ retain: Bool,
+        _ properties: OpaquePointer?, _ size: Int, _ token: PublishToken
     ) -> Int32 {
         guard let length = Int32(exactly: payload.count) else { return Int32(MOSQ_ERR_PAYLOAD_SIZE.rawValue) }
-        let allowed = min(qos.rawValue, info?.maximumQoS ?? 0)
         var packet: Int32 = 0
         let status = mosquitto_publish_v5(
             instance.pointer, &packet, topic, length, payload.baseAddress, Int32(allowed), retain, properties)
@@ -268,7 +276,7 @@ final class Connection {
         return 0
     }
 
-    private func queued(_ size: Int) {
+    func queued(_ size: Int) {
         bytesSinceFlush += size
         if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else { FlushQueue.shared.add(self) }
     }
@@ -368,6 +376,7 @@ final class Connection {
         }
         info.serverKeepAlive = PublishProperties.int16(properties, MQTT_PROP_SERVER_KEEP_ALIVE)
         self.info = info
+        messages.open(window: min(Int(settings.inFlight), Int(info.receiveMaximum)))
         delegate?.connectionOpened(self, info)
     }
 
@@ -393,15 +402,25 @@ final class Connection {
     private func received(_ message: UnsafePointer<mosquitto_message>?, _ properties: OpaquePointer?) {
         callbacks &+= 1
         guard let message = message?.pointee, let topic = message.topic else { return }
-        let length = Int(max(message.payloadlen, 0))
-        let isTooLarge = length > settings.receivedPayloadLimit
-        let bytes = UnsafeRawBufferPointer(start: message.payload, count: message.payload == nil ? 0 : length)
+        let length = message.payload == nil ? 0 : Int(max(message.payloadlen, 0))
+        received(
+            topic: UnsafeRawBufferPointer(start: topic, count: strlen(topic)),
+            payload: UnsafeRawBufferPointer(start: message.payload, count: length),
+            qos: UInt8(clamping: message.qos), retain: message.retain,
+            properties: PublishProperties(reading: properties))
+    }
+
+    func received(
+        topic: UnsafeRawBufferPointer, payload: UnsafeRawBufferPointer, qos: UInt8, retain: Bool,
+        properties: PublishProperties
+    ) {
+        let isTooLarge = payload.count > settings.receivedPayloadLimit
         delegate?.connection(
             self,
-            received: MQTTReceived(
-                topic: String(cString: topic), payload: isTooLarge ? [] : Array(bytes), payloadLength: length,
-                isTooLarge: isTooLarge, qos: UInt8(clamping: message.qos), retain: message.retain,
-                properties: PublishProperties(reading: properties)))
+            received: MQTTInbound(
+                topic: topic, payload: isTooLarge ? UnsafeRawBufferPointer(start: nil, count: 0) : payload,
+                payloadLength: payload.count, isTooLarge: isTooLarge, qos: qos, retain: retain,
+                properties: properties))
     }
 }
 

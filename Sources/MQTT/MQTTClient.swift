@@ -17,6 +17,8 @@ public final class MQTTClient {
     /// A connection has ended or an attempt has failed; see ``MQTTFault/wasConnected``.
     public var onDisconnect: (@EventLoopActor (MQTTFault) -> Void)?
     public var onMessage: (@EventLoopActor (MQTTReceived) -> Void)?
+    /// The same without a copy, before ``onMessage``.
+    public var onInbound: (@EventLoopActor (MQTTInbound) -> Void)?
     /// A message of QoS 1 was acknowledged; the words say why the broker refused it, if it did (MQTT 5).
     public var onPublished: (@EventLoopActor (PublishToken, _ refused: String?) -> Void)?
     /// Messages of QoS 1 whose connection ended before their acknowledgement, just before ``onDisconnect``. The broker
@@ -182,9 +184,10 @@ public final class MQTTClient {
     private func scheduleTick(_ connection: Connection) {
         let keepAlive = connection.info?.serverKeepAlive ?? settings.keepAlive
         guard keepAlive > 0 else { return }
-        ticker = clock.schedule(after: .seconds(max(1, min(Int(keepAlive) / 6, 10)))) { [weak self, weak connection] in
+        let pause = Duration.seconds(max(1, min(Int(keepAlive) / 6, 10)))
+        ticker = clock.schedule(after: pause) { [weak self, weak connection] in
             guard let self, let connection, self.connection === connection else { return }
-            connection.tick()
+            connection.tick(pause)
             if self.connection === connection { self.scheduleTick(connection) }
         }
     }
@@ -252,16 +255,8 @@ public final class MQTTClient {
             lastToken &+= 1
             token = PublishToken(number: lastToken)
         }
-        let status: Int32
-        if let properties, settings.version == .v5, !properties.isEmpty {
-            guard let list = PropertyList(properties) else { return .dropped(.failed) }
-            status = connection.publish(
-                topic: topic, payload: payload, qos: qos, retain: retain, properties: list.head, size: size,
-                token: token)
-        } else {
-            status = connection.publish(
-                topic: topic, payload: payload, qos: qos, retain: retain, properties: nil, size: size, token: token)
-        }
+        let status = connection.publish(
+            topic: topic, payload: payload, qos: qos, retain: retain, properties: properties, size: size, token: token)
         return status == 0 ? .sent(token) : .dropped(Connection.reason(status))
     }
 
@@ -326,11 +321,12 @@ extension MQTTClient: ConnectionDelegate {
         wait(after: fault, wasConnected: true)
     }
 
-    func connection(_ connection: Connection, received message: MQTTReceived) {
+    func connection(_ connection: Connection, received message: MQTTInbound) {
         counts.received &+= 1
         counts.receivedBytes &+= UInt64(message.payloadLength)
         if message.isTooLarge { counts.receivedTooLarge &+= 1 }
-        onMessage?(message)
+        onInbound?(message)
+        if let onMessage { onMessage(message.copy) }
     }
 
     func connection(_ connection: Connection, acknowledged token: PublishToken, reason: UInt8) {

@@ -37,6 +37,26 @@ public struct MQTTReceived: Sendable {
     public let properties: PublishProperties
 }
 
+/// A message from the broker as it lies in the connection's memory, valid during the call.
+public struct MQTTInbound {
+    public let topic: UnsafeRawBufferPointer
+    /// Empty where ``isTooLarge``.
+    public let payload: UnsafeRawBufferPointer
+    public let payloadLength: Int
+    /// The payload was over ``MQTTSettings/receivedPayloadLimit`` and is not here.
+    public let isTooLarge: Bool
+    public let qos: UInt8
+    public let retain: Bool
+    public let properties: PublishProperties
+
+    /// A copy that may be kept.
+    var copy: MQTTReceived {
+        MQTTReceived(
+            topic: String(decoding: topic, as: UTF8.self), payload: Array(payload), payloadLength: payloadLength,
+            isTooLarge: isTooLarge, qos: qos, retain: retain, properties: properties)
+    }
+}
+
 /// Names one message of QoS 1 until its acknowledgement. Tokens of a client only grow.
 public struct PublishToken: Hashable, Comparable, Sendable {
     public let number: UInt64

@@ -61,6 +61,13 @@ struct PacketQueue: ~Copyable {
         return true
     }
 
+    /// Adds so many bytes, which the caller fills with a packet.
+    mutating func room(for size: Int) -> UnsafeMutablePointer<UInt8> {
+        reserve(size)
+        defer { end += size }
+        return start + end
+    }
+
     /// Drops the first bytes, which were written.
     mutating func removeFirst(_ written: Int) {
         let target = head + min(max(0, written), count)

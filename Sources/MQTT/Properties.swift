@@ -15,21 +15,18 @@ struct PropertyList: ~Copyable {
     /// Nil where a value does not fit MQTT: a NUL or bad UTF-8 in a text, or more than 65,535 bytes.
     init?(_ properties: PublishProperties) {
         self.init()
+        guard properties.isValid else { return nil }
         var status: Int32 = 0
-        if let topic = properties.responseTopic {
-            guard MQTTTopic.isValid(topic) else { return nil }
-            status |= add(MQTT_PROP_RESPONSE_TOPIC, topic)
-        }
+        if let topic = properties.responseTopic { status |= add(MQTT_PROP_RESPONSE_TOPIC, topic) }
         if let data = properties.correlationData {
-            guard let count = UInt16(exactly: data.count) else { return nil }
-            status |= mosquitto_property_add_binary(&head, Int32(MQTT_PROP_CORRELATION_DATA.rawValue), data, count)
+            status |= mosquitto_property_add_binary(
+                &head, Int32(MQTT_PROP_CORRELATION_DATA.rawValue), data, UInt16(clamping: data.count))
         }
         if let seconds = properties.messageExpiry {
             status |= mosquitto_property_add_int32(&head, Int32(MQTT_PROP_MESSAGE_EXPIRY_INTERVAL.rawValue), seconds)
         }
         if let type = properties.contentType { status |= add(MQTT_PROP_CONTENT_TYPE, type) }
         for property in properties.userProperties {
-            guard Self.isText(property.name), Self.isText(property.value) else { return nil }
             status |= mosquitto_property_add_string_pair(
                 &head, Int32(MQTT_PROP_USER_PROPERTY.rawValue), property.name, property.value)
         }
@@ -41,19 +38,29 @@ struct PropertyList: ~Copyable {
     }
 
     private mutating func add(_ identifier: mqtt5_property, _ text: String) -> Int32 {
-        guard Self.isText(text) else { return 1 }
-        return mosquitto_property_add_string(&head, Int32(identifier.rawValue), text)
+        mosquitto_property_add_string(&head, Int32(identifier.rawValue), text)
+    }
+}
+
+extension PublishProperties {
+    /// False where a value does not fit MQTT: a NUL in a text, or more than 65,535 bytes.
+    var isValid: Bool {
+        if let responseTopic, !MQTTTopic.isValid(responseTopic) { return false }
+        if let correlationData, correlationData.count > 65_535 { return false }
+        if let contentType, !Self.isText(contentType) { return false }
+        return userProperties.allSatisfy { Self.isText($0.name) && Self.isText($0.value) }
     }
 
     private static func isText(_ text: String) -> Bool {
         text.utf8.count <= 65_535 && !text.utf8.contains(0)
     }
-}
 
-extension PublishProperties {
-    /// An upper bound of their bytes in a packet.
-    var encodedSize: Int {
-        var size = 4
+    /// An upper bound of their bytes in a packet, with the count before them.
+    var encodedSize: Int { 4 + bytes }
+
+    /// Their bytes in a packet.
+    var bytes: Int {
+        var size = 0
         if let responseTopic { size += 3 + responseTopic.utf8.count }
         if let correlationData { size += 3 + correlationData.count }
         if messageExpiry != nil { size += 5 }

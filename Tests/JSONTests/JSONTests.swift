@@ -1,5 +1,6 @@
-import JSON
 import XCTest
+
+@testable import JSON
 
 final class JSONTests: XCTestCase {
     private func parse(_ text: String) throws -> JSONValue { try JSONValue.parse(Array(text.utf8)) }
@@ -89,5 +90,31 @@ extension String {
             Array("a/b+c#d\te\u{7f}é€😀\"\\".utf8), bad, [0x41], bad, bad, bad, bad, bad, bad, [0],
         ]
         return String(decoding: parts.joined(), as: UTF8.self)
+    }
+
+    /// What is read past jansson is what jansson reads, and what is not is left to it.
+    func testFlatObjectsAreReadAsByTheLibrary() throws {
+        let flat = [
+            "{}", " { } ", #"{"a":"b"}"#, "\t{\r\n\"a\" : 1 , \"b\":-7,\"c\" :true, \"d\":false,\"e\":null }\n",
+            #"{"id":"q00000001","device":"C0:FE:00:00:00:01","service":"fff0","characteristic":"fff1"}"#,
+            #"{"a":0,"b":123456789012345678,"c":-123456789012345678,"":""}"#,
+        ]
+        let others = [
+            "", "{", "}", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,}", "{,}", "{\"a\" 1}", "{\"a\":1}x", "{a:1}",
+            "[]", "1",
+            #"{"a":"\u0041"}"#, #"{"a":"é"}"#, #"{"a":{}}"#, #"{"a":[1]}"#, #"{"a":1.5}"#, #"{"a":1e3}"#, #"{"a":01}"#,
+            #"{"a":-0}"#, #"{"a":-}"#, #"{"a":+1}"#, #"{"a":tru}"#, #"{"a":truely}"#, #"{"a":1,"a":2}"#, #"{"a":"b}"#,
+            #"{"a":1234567890123456789}"#, "{\"a\":\"\u{7f}\"}", "{\"a\":\"\u{1}\"}", "{\"a\":1\0}",
+            "{" + (0..<17).map { "\"\($0)\":1" }.joined(separator: ",") + "}",
+        ]
+        for (text, isFlat) in flat.map({ ($0, true) }) + others.map({ ($0, false) }) {
+            var bytes = Array(text.utf8)
+            try bytes.withUnsafeMutableBytes { bytes in
+                let bytes = UnsafeRawBufferPointer(bytes)
+                let read = FlatObject.parse(bytes)
+                XCTAssertEqual(read != nil, isFlat, text)
+                if let read { XCTAssertEqual(read, try JSONValue.parseByLibrary(bytes, limits: JSONLimits()), text) }
+            }
+        }
     }
 }

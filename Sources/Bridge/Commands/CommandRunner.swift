@@ -223,12 +223,11 @@ final class CommandRunner {
             let offset = try fields.integer("offset", in: 0...512) ?? 0
             let names = fields["encoding"] != nil
             read(address, path, offset: offset, timeout: Self.timeout(of: request)) { result in
-                completion(
-                    result.flatMap { value in
-                        Result { () throws(CommandError) in
-                            try Self.valueData(value, encoding: encoding, names: names)
-                        }
-                    })
+                do throws(CommandError) {
+                    completion(.success(try Self.valueData(try result.get(), encoding: encoding, names: names)))
+                } catch {
+                    completion(.failure(error))
+                }
             }
         } catch {
             completion(.failure(error))
@@ -239,11 +238,11 @@ final class CommandRunner {
         _ address: BluetoothAddress, _ path: AttributePath, offset: Int, timeout: Duration?,
         then completion: @escaping @EventLoopActor (Result<[UInt8], CommandError>) -> Void
     ) {
-        lanes.enter(address, timeout: timeout ?? Self.usualTimeout) { [radio, lanes] turn in
+        lanes.enter(address, timeout: timeout ?? Self.usualTimeout) { [radio, lanes] lane, turn in
             switch turn {
             case .success(let left):
                 radio.read(address, path, offset: offset, timeout: left) { result in
-                    lanes.leave(address)
+                    lanes.leave(lane)
                     completion(result)
                 }
             case .failure(let error): completion(.failure(error))

@@ -17,8 +17,11 @@ final class CommandService {
     private let clock: any LoopClock
     private let ledger = RequestLedger()
     private let journal: (any RequestJournal)?
+    /// For answers, one after another.
+    private let buffer = OutputBuffer()
     private var running: [UInt64: Running] = [:]
     private var number: UInt64 = 0
+    private var deadlineTimer: LoopTimer?
     private var isStopping = false
     private(set) var received: UInt64 = 0
     private(set) var failed: UInt64 = 0
@@ -30,7 +33,10 @@ final class CommandService {
         /// Nil for a command from a plain topic: it has no answer.
         let route: AnswerRoute?
         let expires: WallTime?
-        var timer: LoopTimer?
+        /// When it is over in any case, and why then.
+        var deadline: MonotonicTime?
+        var verb = ""
+        var timeout = Duration.zero
         var isRecorded = false
 
         init(id: JSONValue, key: RequestKey?, route: AnswerRoute?, expires: WallTime?) {
@@ -137,9 +143,8 @@ final class CommandService {
     }
 
     private func expiry(_ request: Request) -> WallTime? {
-        CommandRunner.timeout(of: request).map {
-            WallTime(milliseconds: clock.wallNow.milliseconds + $0.clampedMilliseconds)
-        }
+        guard let timeout = CommandRunner.timeout(of: request) else { return nil }
+        return WallTime(milliseconds: clock.wallNow.milliseconds + timeout.clampedMilliseconds)
     }
 
     private func start(_ request: Request, _ entry: Running) {
@@ -148,11 +153,11 @@ final class CommandService {
         running[number] = entry
         if let timeout = CommandRunner.timeout(of: request) {
             // The radio ends its call at the same deadline, with the better reason: it has a moment for that.
-            entry.timer = clock.schedule(after: timeout + .milliseconds(100)) { [weak self] in
-                let error = CommandError(
-                    .timeout, "'\(request.verb.rawValue)' was not done within \(timeout.clampedMilliseconds) ms")
-                self?.finish(number, .failure(error))
-            }
+            let deadline = clock.now + timeout + .milliseconds(100)
+            entry.deadline = deadline
+            entry.verb = request.verb.rawValue
+            entry.timeout = timeout
+            wake(at: deadline)
         }
         let runner = runner
         let record = self.record(of: request, key: entry.key)
@@ -185,33 +190,63 @@ final class CommandService {
 
     private func finish(_ number: UInt64, _ result: Result<JSONValue, CommandError>) {
         guard let entry = running.removeValue(forKey: number) else { return }
-        entry.timer?.cancel()
         finish(entry, result)
+    }
+
+    /// One timer for all of them, at the earliest deadline or that of one that was answered since.
+    private func wake(at deadline: MonotonicTime) {
+        if let timer = deadlineTimer, timer.isPending, timer.deadline <= deadline { return }
+        deadlineTimer?.cancel()
+        deadlineTimer = clock.schedule(after: deadline - clock.now) { [weak self] in self?.endLate() }
+    }
+
+    private func endLate() {
+        let now = clock.now
+        for number in running.keys.sorted() {
+            guard let entry = running[number], let deadline = entry.deadline, deadline <= now else { continue }
+            let limit = entry.timeout.clampedMilliseconds
+            finish(number, .failure(CommandError(.timeout, "'\(entry.verb)' was not done within \(limit) ms")))
+        }
+        var next: MonotonicTime?
+        for entry in running.values {
+            guard let deadline = entry.deadline, deadline < next ?? deadline + .seconds(1) else { continue }
+            next = deadline
+        }
+        if let next { wake(at: next) }
     }
 
     private func finish(_ entry: Running, _ result: Result<JSONValue, CommandError>) {
         if case .failure = result { failed &+= 1 }
-        let bytes = Payloads.answer(id: entry.id, result).serialised()
-        var routes = [entry.route].compactMap { $0 }
-        if let key = entry.key {
-            routes = ledger.finish(key, answer: bytes)
-            if case .failure(let error) = result, error.code == .busy {
-                ledger.drop(key)
-            } else if entry.isRecorded {
-                journal?.recordAnswer(bytes, to: key)
-            }
+        let bytes = self.bytes(entry.id, result)
+        let expires = minimumExpiry(entry.expires)
+        guard let key = entry.key else {
+            if let route = entry.route { send(bytes, to: route, expires: expires) }
+            return
         }
-        for route in routes { send(bytes, to: route, expires: minimumExpiry(entry.expires)) }
+        let routes = ledger.finish(key, answer: bytes)
+        if case .failure(let error) = result, error.code == .busy {
+            ledger.drop(key)
+        } else if entry.isRecorded {
+            journal?.recordAnswer(bytes, to: key)
+        }
+        for route in routes { send(bytes, to: route, expires: expires) }
     }
 
     /// An answer that comes at its deadline still has to travel.
     private func minimumExpiry(_ expires: WallTime?) -> WallTime? {
-        expires.map { max($0, WallTime(milliseconds: clock.wallNow.milliseconds + 1000)) }
+        guard let expires else { return nil }
+        return max(expires, WallTime(milliseconds: clock.wallNow.milliseconds + 1000))
+    }
+
+    private func bytes(_ id: JSONValue, _ result: Result<JSONValue, CommandError>) -> [UInt8] {
+        buffer.removeAll()
+        buffer.append(Payloads.answer(id: id, result))
+        return buffer.bytes
     }
 
     private func answer(_ id: JSONValue, _ result: Result<JSONValue, CommandError>, to routes: [AnswerRoute]) {
         failed &+= 1
-        let bytes = Payloads.answer(id: id, result).serialised()
+        let bytes = self.bytes(id, result)
         for route in routes { send(bytes, to: route, expires: nil) }
     }
 

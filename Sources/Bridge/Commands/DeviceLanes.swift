@@ -7,19 +7,31 @@ internal import EventLoop
 final class DeviceLanes {
     static let limit = 32
 
-    private final class Turn {
+    fileprivate final class Turn {
+        let lane: Lane
         let deadline: MonotonicTime
         var timer: LoopTimer?
-        var body: (@EventLoopActor (Result<Duration, CommandError>) -> Void)?
+        var body: (@EventLoopActor (Lane, Result<Duration, CommandError>) -> Void)?
 
-        init(deadline: MonotonicTime, _ body: @escaping @EventLoopActor (Result<Duration, CommandError>) -> Void) {
+        init(
+            _ lane: Lane, deadline: MonotonicTime,
+            _ body: @escaping @EventLoopActor (Lane, Result<Duration, CommandError>) -> Void
+        ) {
+            self.lane = lane
             self.deadline = deadline
             self.body = body
         }
     }
 
-    /// Those that wait for each device that a call is under way on.
-    private var lanes: [BluetoothAddress: [Turn]] = [:]
+    /// A device's calls.
+    final class Lane {
+        fileprivate var isBusy = false
+        fileprivate var waiting: [Turn] = []
+    }
+
+    private var lanes: [BluetoothAddress: Lane] = [:]
+    /// Lanes without a call are kept up to so many.
+    private static let mostLanes = 256
     private let clock: any LoopClock
 
     init(clock: any LoopClock) {
@@ -31,16 +43,17 @@ final class DeviceLanes {
         _ address: BluetoothAddress, timeout: Duration,
         _ body: @EventLoopActor (Duration) async throws(CommandError) -> Value
     ) async throws(CommandError) -> Value {
-        if lanes[address] == nil {
-            lanes[address] = []
-            defer { leave(address) }
+        let lane = lane(of: address)
+        if !lane.isBusy {
+            lane.isBusy = true
+            defer { leave(lane) }
             return try await body(timeout)
         }
         let turn = await withCheckedContinuation { continuation in
-            enter(address, timeout: timeout) { continuation.resume(returning: $0) }
+            enter(address, timeout: timeout) { _, turn in continuation.resume(returning: turn) }
         }
         let left = try turn.get()
-        defer { leave(address) }
+        defer { leave(lane) }
         return try await body(left)
     }
 
@@ -48,39 +61,49 @@ final class DeviceLanes {
     /// it has the lane until ``leave(_:)``; or with why that will not be.
     func enter(
         _ address: BluetoothAddress, timeout: Duration,
-        _ body: @escaping @EventLoopActor (Result<Duration, CommandError>) -> Void
+        _ body: @escaping @EventLoopActor (Lane, Result<Duration, CommandError>) -> Void
     ) {
-        guard let waiting = lanes[address] else {
-            lanes[address] = []
-            return body(.success(timeout))
+        let lane = lane(of: address)
+        guard lane.isBusy else {
+            lane.isBusy = true
+            return body(lane, .success(timeout))
         }
-        guard waiting.count < Self.limit else {
+        guard lane.waiting.count < Self.limit else {
             return body(
+                lane,
                 .failure(
-                    CommandError(.busy, "\(waiting.count) calls wait for \(address) already; send fewer at once")))
+                    CommandError(.busy, "\(lane.waiting.count) calls wait for \(address) already; send fewer at once")))
         }
-        let turn = Turn(deadline: clock.now + timeout, body)
+        let turn = Turn(lane, deadline: clock.now + timeout, body)
         turn.timer = clock.schedule(after: timeout) { [weak self] in
-            self?.lanes[address]?.removeAll { $0 === turn }
+            lane.waiting.removeAll { $0 === turn }
             self?.end(turn, .failure(Self.late(timeout)))
         }
-        lanes[address, default: []].append(turn)
+        lane.waiting.append(turn)
     }
 
-    func leave(_ address: BluetoothAddress) {
-        guard let turn = lanes[address]?.first else {
-            lanes[address] = nil
+    func leave(_ lane: Lane) {
+        guard let turn = lane.waiting.first else {
+            lane.isBusy = false
             return
         }
-        lanes[address]?.removeFirst()
+        lane.waiting.removeFirst()
         end(turn, .success(max(turn.deadline - clock.now, .milliseconds(1))))
+    }
+
+    private func lane(of address: BluetoothAddress) -> Lane {
+        if let lane = lanes[address] { return lane }
+        if lanes.count >= Self.mostLanes { lanes = lanes.filter { $0.value.isBusy } }
+        let lane = Lane()
+        lanes[address] = lane
+        return lane
     }
 
     private func end(_ turn: Turn, _ result: Result<Duration, CommandError>) {
         guard let body = turn.body else { return }
         turn.body = nil
         turn.timer?.cancel()
-        body(result)
+        body(turn.lane, result)
     }
 
     private static func late(_ timeout: Duration) -> CommandError {

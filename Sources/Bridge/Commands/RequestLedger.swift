@@ -21,12 +21,14 @@ final class RequestLedger {
 
     private final class Entry {
         let key: RequestKey
-        let payload: [UInt8]
+        private(set) var payload: [UInt8]
         let expires: MonotonicTime
         var routes: [AnswerRoute]
         var answer: [UInt8]?
         /// It stands in the journal too.
         var isRecorded = false
+        /// It is in the ledger no more.
+        private(set) var isGone = false
 
         init(key: RequestKey, payload: [UInt8], expires: MonotonicTime, route: AnswerRoute?) {
             self.key = key
@@ -36,11 +38,18 @@ final class RequestLedger {
         }
 
         var size: Int { payload.count + (answer?.count ?? 0) + 256 }
+
+        func leave() {
+            isGone = true
+            payload = []
+            answer = nil
+        }
     }
 
     private var entries: [RequestKey: Entry] = [:]
-    /// In the order of their expiry, which is that of their arrival.
+    /// In the order of their expiry, which is that of their arrival. All before `oldest` are gone, and some behind it.
     private var order: [Entry] = []
+    private var oldest = 0
     private var size = 0
     /// How long a request is remembered.
     static let window: Duration = .seconds(300)
@@ -117,40 +126,44 @@ final class RequestLedger {
 
     /// The request was refused for want of room and did nothing: it may come again.
     func drop(_ key: RequestKey) {
-        guard let entry = entries[key] else { return }
-        order.removeAll { $0 === entry }
-        remove(entry)
+        if let entry = entries[key] { remove(entry) }
     }
 
     private func expire(at now: MonotonicTime) {
         // An entry that still runs stays: its answer has not been given.
-        var kept: [Entry] = []
-        var isChanged = false
-        for entry in order {
+        for index in oldest..<order.count {
+            let entry = order[index]
             if entry.expires > now { break }
-            isChanged = true
-            if entry.answer == nil {
-                kept.append(entry)
-            } else {
-                remove(entry)
-            }
+            if !entry.isGone, entry.answer != nil { remove(entry) }
         }
-        guard isChanged else { return }
-        order = kept + order.drop { $0.expires <= now }
+        trim()
     }
 
     /// Drops the oldest answered entries until another fits.
     private func makeRoom(for bytes: Int) -> Bool {
+        var index = oldest
         while entries.count >= limit || size + bytes > sizeLimit {
-            guard let index = order.firstIndex(where: { $0.answer != nil }) else { return false }
-            remove(order.remove(at: index))
+            while index < order.count, order[index].isGone || order[index].answer == nil { index += 1 }
+            guard index < order.count else { return false }
+            remove(order[index])
         }
+        trim()
         return true
     }
 
     private func remove(_ entry: Entry) {
         size -= entry.size
+        entry.leave()
         entries[entry.key] = nil
         if entry.isRecorded { onForget?(entry.key) }
+    }
+
+    /// Lets go of what is gone, now and then.
+    private func trim() {
+        while oldest < order.count, order[oldest].isGone { oldest += 1 }
+        // One that runs for long may stand before many that are gone.
+        guard order.count > 2 * entries.count + 256 else { return }
+        order.removeAll { $0.isGone }
+        oldest = 0
     }
 }

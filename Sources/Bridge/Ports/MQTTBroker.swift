@@ -12,7 +12,7 @@ public final class MQTTBroker: BrokerPort {
         client.onConnect = { [weak self] _ in self?.delegate?.brokerDidConnect() }
         client.onDisconnect = { [weak self] fault in self?.disconnected(fault) }
         client.onPublished = { [weak self] token, _ in self?.delegate?.brokerDidAcknowledge(token: token.number) }
-        client.onMessage = { [weak self] message in self?.received(message) }
+        client.onInbound = { [weak self] message in self?.received(message) }
     }
 
     public var isConnected: Bool { client.state == .connected }
@@ -55,17 +55,12 @@ public final class MQTTBroker: BrokerPort {
         delegate?.brokerDidDisconnect(reason: fault.message, isSerious: fault.code != .unreachable)
     }
 
-    private func received(_ message: MQTTReceived) {
+    private func received(_ message: MQTTInbound) {
         let properties = MessageProperties(
             responseTopic: message.properties.responseTopic, correlationData: message.properties.correlationData)
-        let topic = Array(message.topic.utf8)
-        topic.withUnsafeBytes { topic in
-            message.payload.withUnsafeBytes { payload in
-                delegate?.brokerDidReceive(
-                    InboundMessage(
-                        topic: topic, payload: payload, isTooLarge: message.isTooLarge, isRetained: message.retain,
-                        properties: properties))
-            }
-        }
+        delegate?.brokerDidReceive(
+            InboundMessage(
+                topic: message.topic, payload: message.payload, isTooLarge: message.isTooLarge,
+                isRetained: message.retain, properties: properties))
     }
 }

@@ -22,9 +22,12 @@ public struct OutboxMessage: Equatable, Sendable {
         topic: String, payload: [UInt8], responseCorrelation: [UInt8]? = nil, expires: WallTime? = nil,
         lane: Lane = .ordered
     ) {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(topic.utf8.count + 1)
+        bytes.append(contentsOf: topic.utf8)
+        bytes.append(0)
         self.init(
-            topicBytes: Array(topic.utf8) + [0], payload: payload, responseCorrelation: responseCorrelation,
-            expires: expires, lane: lane)
+            topicBytes: bytes, payload: payload, responseCorrelation: responseCorrelation, expires: expires, lane: lane)
     }
 
     init(

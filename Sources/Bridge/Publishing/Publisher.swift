@@ -276,6 +276,7 @@ final class Publisher {
     }
 
     private func pumpStates() {
+        guard !dirty.isEmpty else { return }
         var sent = 0
         defer {
             dirty.removeFirst(sent)
@@ -351,11 +352,18 @@ final class Publisher {
     private func publish(
         _ topic: [UInt8], _ payload: [UInt8], retain: Bool, properties: MessageProperties?
     ) -> PublishResult {
-        topic.withUnsafeBufferPointer { topic in
-            payload.withUnsafeBytes { payload in
-                broker.publish(topic: topic, payload: payload, qos: 1, retain: retain, properties: properties)
-            }
-        }
+        publish(topic, topic.count, payload, payload.count, retain, properties)
+    }
+
+    /// Arrays go where pointers stand, without closures: in isolated code each call of one is checked.
+    private func publish(
+        _ topic: UnsafePointer<UInt8>, _ topicCount: Int, _ payload: UnsafeRawPointer, _ payloadCount: Int,
+        _ retain: Bool, _ properties: MessageProperties?
+    ) -> PublishResult {
+        broker.publish(
+            topic: UnsafeBufferPointer(start: topic, count: topicCount),
+            payload: UnsafeRawBufferPointer(start: payload, count: payloadCount), qos: 1, retain: retain,
+            properties: properties)
     }
 
     // MARK: The end

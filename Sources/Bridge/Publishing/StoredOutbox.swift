@@ -105,9 +105,15 @@ public final class StoredOutbox: Outbox {
             uncommitted += 1
             store.needCommit()
         }
-        trim()
+        let count = count
+        let memory = memory
+        if count > limit || memory + gap.bytes > sizeLimit || memory > memoryLimit {
+            trim()
+            largest = max(largest, self.count)
+        } else if count > largest {
+            largest = count
+        }
         if gap.count > 0 { settle() }
-        largest = max(largest, count)
     }
 
     public func next(after id: UInt64?, in lane: OutboxMessage.Lane) -> (id: UInt64, message: OutboxMessage)? {

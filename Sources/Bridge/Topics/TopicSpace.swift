@@ -1,14 +1,17 @@
 public import Bluetooth
+internal import Glibc
 
 /// The names of the bridge's topics. Nothing that comes from a device stands in one, except its address and handles.
 public struct TopicSpace: Sendable {
     /// `<base>/<gw>/`
     public let prefix: String
     public let base: String
+    private let responses: String
 
     public init(base: String, gateway: String) {
         self.base = base
         prefix = base + "/" + gateway + "/"
+        responses = prefix + "response/"
     }
 
     public var status: String { prefix + "status" }
@@ -30,7 +33,8 @@ public struct TopicSpace: Sendable {
     }
 
     public func response(_ verb: String, replyTo: String? = nil) -> String {
-        prefix + "response/" + verb + (replyTo.map { "/" + $0 } ?? "")
+        guard let replyTo else { return responses + verb }
+        return responses + verb + "/" + replyTo
     }
 
     /// Every filter that commands arrive on.
@@ -88,14 +92,13 @@ public enum InboundTopic: Equatable, Sendable {
 
     /// Nil for a topic that is none of this gateway's command topics, whatever it looks like.
     public init?(_ topic: UnsafeRawBufferPointer, in space: TopicSpace) {
-        let prefix = space.prefix.utf8
-        guard topic.count > prefix.count, topic.starts(with: prefix),
-            let rest = String(validating: topic.dropFirst(prefix.count))
-        else { return nil }
-        if rest.utf8.starts(with: Self.request.utf8), !rest.utf8.dropFirst(Self.request.utf8.count).contains(0x2f) {
-            self = .request(verb: String(rest.dropFirst(Self.request.utf8.count)))
+        guard let below = Self.bytes(of: topic, behind: space.prefix), !below.isEmpty else { return nil }
+        if let verb = Self.bytes(of: below, behind: Self.request), !verb.contains(0x2f) {
+            guard let verb = String(validating: verb) else { return nil }
+            self = .request(verb: verb)
             return
         }
+        guard let rest = String(validating: below) else { return nil }
         let levels = rest.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
         switch levels.count {
         case 4 where levels[0] == "devices" && levels[2] == "connection" && levels[3] == "set":
@@ -107,6 +110,18 @@ public enum InboundTopic: Equatable, Sendable {
         default:
             return nil
         }
+    }
+}
+
+extension InboundTopic {
+    /// What follows a prefix; nil where the bytes do not start with it.
+    private static func bytes(of topic: UnsafeRawBufferPointer, behind prefix: String) -> UnsafeRawBufferPointer? {
+        let isBehind = prefix.utf8.withContiguousStorageIfAvailable { prefix in
+            guard let start = topic.baseAddress, let name = prefix.baseAddress else { return prefix.isEmpty }
+            return topic.count >= prefix.count && memcmp(start, name, prefix.count) == 0
+        }
+        guard isBehind ?? topic.starts(with: prefix.utf8) else { return nil }
+        return UnsafeRawBufferPointer(rebasing: topic[prefix.utf8.count...])
     }
 }
 

@@ -1,8 +1,5 @@
 // Linux calls that Glibc's module does not show.
 #pragma once
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <link.h>
 #include <malloc.h>
@@ -39,8 +36,18 @@ static const int clinux_sfd_flags = SFD_CLOEXEC | SFD_NONBLOCK;
 static const int clinux_efd_flags = EFD_CLOEXEC | EFD_NONBLOCK;
 static const int clinux_epoll_cloexec = EPOLL_CLOEXEC;
 
+// The first fields of struct dl_phdr_info, which is shown with _GNU_SOURCE only; other modules have the system's headers
+// without that.
+struct clinux_object {
+    ElfW(Addr) dlpi_addr;
+    const char *dlpi_name;
+    const ElfW(Phdr) *dlpi_phdr;
+    ElfW(Half) dlpi_phnum;
+};
+extern int dl_iterate_phdr(int (*callback)(struct clinux_object *object, size_t size, void *context), void *context);
+
 // Lets go of the mapped pages of one object's code and constants; see clinux_release_code.
-static inline int clinux_release_object(struct dl_phdr_info *object, size_t size, void *context) {
+static inline int clinux_release_object(struct clinux_object *object, size_t size, void *context) {
     const uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
     (void)size;
     (void)context;
@@ -58,7 +65,7 @@ static inline int clinux_release_object(struct dl_phdr_info *object, size_t size
 
 // dl_iterate_phdr(3), madvise(2): the code of the program and its libraries leaves the process; it stays in the page
 // cache, and what runs again is mapped again.
-static inline void clinux_release_code(void) { dl_iterate_phdr(clinux_release_object, NULL); }
+static inline void clinux_release_code(void) { dl_iterate_phdr(clinux_release_object, 0); }
 
 // Where Swift's runtime puts the jobs of no actor, in place of its thread pool (swift/Runtime/Concurrency.h).
 typedef __attribute__((swiftcall)) void (*clinux_enqueue_job)(void *job);

@@ -65,8 +65,9 @@ enum RunCommand {
         program.bridge.start()
         ProcessMemory.releaseCode()
         started(program)
-        // The start needs much that is not needed later, and the list of the devices is a large message.
-        for pause in [100, 1_000, 10_000] {
+        // The start needs much that is not needed later, and the list of the devices is a large message: before it comes,
+        // and after it.
+        for pause in [30, 100, 300, 1_000, 10_000] {
             SystemClock.shared.schedule(after: .milliseconds(pause)) {
                 ProcessMemory.returnFreed()
                 ProcessMemory.releaseCode()

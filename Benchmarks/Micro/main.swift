@@ -9,6 +9,8 @@ import Glibc
 // scripts/bench --gate runs the latter and compares it with Benchmarks/thresholds.txt.
 
 let isCounting = CommandLine.arguments.dropFirst().first == "--count"
+// As the program does.
+EventLoop.takeGlobalJobs()
 Task { @EventLoopActor in
     var code: Int32 = 0
     do {

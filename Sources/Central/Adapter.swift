@@ -45,7 +45,7 @@ public final class Adapter {
 
     /// How our own scan runs on it.
     public var method: DiscoveryMethod {
-        guard discovery.isRunning else { return .none }
+        guard discovery.isRunning || discovery.isRenewing else { return .none }
         return discovery.isMonitoring ? .monitor : .discovery
     }
 

@@ -72,11 +72,11 @@ extension Central {
         setState(bluez.isRunning ? .unsupported : .resetting, of: adapter, force: true)
     }
 
-    private func update(_ adapter: Adapter, from remote: RemoteAdapter) {
+    func update(_ adapter: Adapter, from remote: RemoteAdapter) {
         let before = (adapter.systemName, adapter.name, adapter.isDiscovering, adapter.supportsMonitor)
         adapter.systemName = remote.systemName
         adapter.name = remote.alias
-        adapter.isDiscovering = remote.isDiscovering
+        adapter.isDiscovering = remote.isDiscovering || (adapter.discovery.isRenewing && adapter.isDiscovering)
         adapter.supportsMonitor = remote.supportsMonitor
         adapter.isSelected =
             options.adapters.isEmpty

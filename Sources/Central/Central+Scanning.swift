@@ -135,8 +135,19 @@ extension Central {
         if action == .startDiscovery {
             if failure == nil { discoveryStarted(adapter) } else { counts.scanFailures += 1 }
         }
+        let wasRenewing = adapter.discovery.isRenewing
         perform(adapter.discovery.ended(failure), on: adapter)
         armRenewal(of: adapter)
+        if wasRenewing, !adapter.discovery.isRenewing { renewalEnded(on: adapter) }
+    }
+
+    /// Meanwhile the old state was kept in sight.
+    private func renewalEnded(on adapter: Adapter) {
+        if adapter.discovery.isRunning {
+            watchDiscovering(adapter)
+        } else if let remote = adapter.remote {
+            update(adapter, from: remote)
+        }
     }
 
     private func discoveryStarted(_ adapter: Adapter) {
@@ -180,7 +191,7 @@ extension Central {
     /// BlueZ says that it does not discover although we asked it to. It pauses by itself for 5 s now and then; what
     /// lasts longer is a fault.
     func watchDiscovering(_ adapter: Adapter) {
-        guard adapter.discovery.isRunning, !adapter.isDiscovering else {
+        guard adapter.discovery.isRunning, let remote = adapter.remote, !remote.isDiscovering else {
             adapter.watchdog?.cancel()
             adapter.watchdog = nil
             return
@@ -189,7 +200,9 @@ extension Central {
         adapter.watchdog = clock.schedule(after: .seconds(8)) { [weak self, weak adapter] in
             guard let self, let adapter else { return }
             adapter.watchdog = nil
-            guard adapter.discovery.isRunning, !adapter.isDiscovering else { return }
+            guard adapter.discovery.isRunning, let remote = adapter.remote, !remote.isDiscovering else { return }
+            // A renewal may have kept the old state in sight.
+            if adapter.isDiscovering { update(adapter, from: remote) }
             perform(adapter.discovery.renew(), on: adapter)
         }
     }

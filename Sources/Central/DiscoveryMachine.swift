@@ -38,6 +38,8 @@ struct DiscoveryMachine {
 
     private(set) var state = State.idle
     private(set) var isMonitoring = false
+    /// A running discovery was stopped only to start again at once, which changes nothing for those who look on.
+    private(set) var isRenewing = false
     /// Attempts that failed since discovery last ran.
     private(set) var failures = 0
     private(set) var restarts = 0
@@ -71,6 +73,7 @@ struct DiscoveryMachine {
             state = .idle
             mayHaveSession = true
         }
+        if !isPowered { isRenewing = false }
         if !wasPowered, isPowered { failures = 0 }
         return update()
     }
@@ -79,6 +82,7 @@ struct DiscoveryMachine {
     mutating func reset() {
         state = .idle
         isMonitoring = false
+        isRenewing = false
         isPowered = false
         mayHaveSession = false
         failures = 0
@@ -93,6 +97,7 @@ struct DiscoveryMachine {
     mutating func renew() -> Action? {
         guard state == .running, isSought else { return nil }
         restarts += 1
+        isRenewing = true
         return stop(restart: true)
     }
 
@@ -110,6 +115,7 @@ struct DiscoveryMachine {
         case .starting:
             if let failure { return failed(failure) }
             state = .running
+            isRenewing = false
             failures = 0
             return update()
         case .stopping(let restart):
@@ -135,6 +141,7 @@ struct DiscoveryMachine {
 
     private mutating func backToIdle() -> Action? {
         state = .idle
+        isRenewing = false
         return update()
     }
 
@@ -164,6 +171,7 @@ struct DiscoveryMachine {
 
     private mutating func failed(_ failure: Failure) -> Action? {
         failures += 1
+        isRenewing = false
         if failure == .noAnswer { mayHaveSession = true }
         guard isSought else { return backToIdle() }
         // A session of ours that BlueZ still holds would be refused for ever: stop it before the next attempt.

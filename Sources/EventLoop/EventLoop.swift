@@ -54,7 +54,10 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     // MARK: Executor
 
     public func enqueue(_ job: consuming ExecutorJob) {
-        let job = UnownedJob(job)
+        add(UnownedJob(job))
+    }
+
+    func add(_ job: UnownedJob) {
         let mustWake = inbox.withLock { inbox in
             inbox.jobs.append(job)
             if inbox.isWakeUpPending || isOnLoop { return false }

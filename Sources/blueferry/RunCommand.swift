@@ -9,6 +9,7 @@ let version = "0.1.0"
 enum RunCommand {
     static func start(_ arguments: Arguments) throws -> Int32 {
         let settings = try load(arguments)
+        ProcessMemory.releaseCode()
         let bus = arguments.value("--bus")
         return runLoop {
             let finish = try Finish()
@@ -58,14 +59,18 @@ enum RunCommand {
         let logger = logger(settings)
         for warning in variableWarnings(ChildProcess.ownEnvironment()) { logger.write(.warning, "settings", warning) }
         let program = await BridgeProgram.open(settings, version: version, busAddress: bus, log: logger.sink)
+        ProcessMemory.releaseCode()
         program.bridge.onMissingAdapter = { finish.end(ExitCode.unavailable, $0) }
         logger.write(.info, "start", "blueferry \(version), broker \(program.endpoint), client id \(program.clientID)")
         program.bridge.start()
+        ProcessMemory.releaseCode()
         started(program)
-        // The start needs much that is not needed later, and the list of the devices is a large message.
-        for pause in [100, 1_000, 10_000] {
+        // The start needs much that is not needed later, and the list of the devices is a large message: before it comes,
+        // and after it.
+        for pause in [30, 100, 300, 1_000, 10_000] {
             SystemClock.shared.schedule(after: .milliseconds(pause)) {
                 ProcessMemory.returnFreed()
+                ProcessMemory.releaseCode()
             }
         }
         let code = await finish.wait()

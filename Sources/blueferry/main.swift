@@ -5,6 +5,9 @@ internal import Glibc
 // What a peer closes is an error of a write, not the end of the process.
 signal(SIGPIPE, SIG_IGN)
 ProcessMemory.configure()
+// What the dynamic linker read is not read again.
+ProcessMemory.releaseCode()
+EventLoop.takeGlobalJobs()
 let code = Main.run(Array(CommandLine.arguments.dropFirst()))
 // exit(3) would take OpenSSL's locks apart under a worker that is just reaching the broker.
 fflush(nil)

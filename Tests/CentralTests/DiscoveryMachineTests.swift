@@ -141,8 +141,38 @@ final class DiscoveryMachineTests: XCTestCase {
         XCTAssertEqual(machine.renew(), .stopDiscovery)
         XCTAssertEqual(machine.ended(nil), .setFilter)
         XCTAssertEqual(machine.ended(nil), .startDiscovery)
+        XCTAssertTrue(machine.isRenewing)
         XCTAssertNil(machine.ended(nil))
         XCTAssertTrue(machine.isRunning)
+        XCTAssertFalse(machine.isRenewing)
+    }
+
+    func testARenewalIsOverOnceItFailsOrIsNotWantedAnyMore() {
+        func renewing() -> DiscoveryMachine {
+            var machine = started()
+            _ = machine.ended(nil)
+            _ = machine.ended(nil)
+            _ = machine.renew()
+            return machine
+        }
+        var machine = renewing()
+        _ = machine.ended(nil)
+        _ = machine.ended(nil)
+        XCTAssertEqual(machine.ended(.inProgress), .wait(.milliseconds(250)))
+        XCTAssertFalse(machine.isRenewing)
+
+        machine = renewing()
+        machine.isWanted = false
+        XCTAssertNil(machine.ended(nil))
+        XCTAssertFalse(machine.isRenewing)
+
+        machine = renewing()
+        _ = machine.powerChanged(false, supportsMonitor: false)
+        XCTAssertFalse(machine.isRenewing)
+
+        machine = renewing()
+        machine.reset()
+        XCTAssertFalse(machine.isRenewing)
     }
 
     func testRepliesAfterAResetChangeNothing() {

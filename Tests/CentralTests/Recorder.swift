@@ -28,6 +28,7 @@ final class Recorder: CentralObserver {
     private(set) var disappeared: [BluetoothAddress] = []
     private(set) var connections: [ConnectionState] = []
     private(set) var adapterStates: [AdapterState] = []
+    private(set) var adapterChanges = 0
     private(set) var ended: [ScanEndReason] = []
     private(set) var warnings: [String] = []
     private var waiters: [(condition: @EventLoopActor () -> Bool, pending: Pending<Void>)] = []
@@ -58,6 +59,7 @@ final class Recorder: CentralObserver {
 
     func centralDidChange(_ central: Central) { look() }
     func central(_ central: Central, adapterDidChange adapter: Adapter) {
+        adapterChanges += 1
         if adapterStates.last != adapter.state { adapterStates.append(adapter.state) }
         look()
     }

@@ -271,4 +271,28 @@ final class ScanTests: EngineTestCase {
             XCTAssertEqual(stage.fake.count(of: "hci0 StartDiscovery"), 1)
         }
     }
+
+    @EventLoopActor
+    func testARenewalIsNoChangeOfTheController() async throws {
+        var options = CentralOptions()
+        options.renewInterval = .milliseconds(50)
+        try await withStage(options: options) { stage in
+            for (member, isDiscovering) in [("StartDiscovery", true), ("StopDiscovery", false)] {
+                stage.fake.handlers[member] = { [weak fake = stage.fake] message in
+                    fake?.change(FakeBlueZ.adapter, "org.bluez.Adapter1", [("Discovering", .bool(isDiscovering))])
+                    return message.reply()
+                }
+            }
+            try await stage.start()
+            _ = try stage.scan()
+            await stage.recorder.wait("discovery") {
+                guard let adapter = stage.central.adapters.first else { return false }
+                return adapter.isDiscovering && adapter.method == .discovery
+            }
+            let told = stage.recorder.adapterChanges
+            await stage.recorder.wait("renewals") { stage.fake.count(of: "hci0 StartDiscovery") >= 4 }
+            XCTAssertEqual(stage.recorder.adapterChanges, told)
+            XCTAssertEqual(stage.central.adapters.first?.isDiscovering, true)
+        }
+    }
 }

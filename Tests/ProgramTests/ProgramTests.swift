@@ -1,4 +1,5 @@
 import EventLoop
+import Foundation
 import MQTT
 import Sandbox
 import TestKit
@@ -89,6 +90,39 @@ final class ProgramTests: ProgramCase {
         bridge.process.terminate()
         let exit = try await bridge.process.waitForExit(within: .seconds(5))
         XCTAssertEqual(exit, .code(0))
+        _ = await simulator.process.stop()
+        await probe.stop()
+        await broker.stop()
+        await bus.stop()
+        directory.remove()
+    }
+
+    /// A pool of threads wakes up once a second for as long as the process lives.
+    @EventLoopActor
+    func testNoThreadIsLeftToAPool() async throws {
+        let bus = try await PrivateBus.start()
+        let broker = try await PrivateBroker.start()
+        let environment = ["DBUS_SYSTEM_BUS_ADDRESS": bus.address]
+        let directory = try TemporaryDirectory()
+        let simulator = try start(["simulate", "--fleet", World.root + "/config/fleet.yaml"], environment: environment)
+        let bridge = try start(
+            [
+                "run", "--set", "gateway.id=gw", "--set", "mqtt.url=\(broker.url)", "--set",
+                "outbox.path=\(directory.file("outbox.db"))",
+            ], environment: environment)
+        let probe = try await MQTTProbe.connect(port: broker.port)
+        try await probe.wait(for: "blueferry/gw/devices/+/advertisement", within: .seconds(20))
+        try await probe.publish("blueferry/gw/request/services", "{\"id\":\"1\",\"device\":\"C0:00:00:00:00:01\"}")
+        try await probe.wait(for: "blueferry/gw/response/services", within: .seconds(20))
+        for process in [bridge.process.pid, simulator.process.pid] {
+            let tasks = "/proc/\(process)/task"
+            let names = try FileManager.default.contentsOfDirectory(atPath: tasks).map { task in
+                try String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8)
+                    .trimmingCharacters(in: .whitespacesAndNewlines)
+            }
+            XCTAssertTrue(Set(names).isSubset(of: ["blueferry", "store", "mqtt-connect"]), "\(names)")
+        }
+        try await end(bridge)
         _ = await simulator.process.stop()
         await probe.stop()
         await broker.stop()

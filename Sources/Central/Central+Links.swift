@@ -384,6 +384,11 @@ extension Central {
         LinkMarker.prefix(bus: options.busAddress, device.address)
     }
 
+    /// Another living program that uses this engine holds the link too.
+    func isShared(_ device: Device) -> Bool {
+        LinkMarker.standing(prefix: markerPrefix(device)).count > (device.link?.marker == nil ? 0 : 1)
+    }
+
     func disconnect(_ device: Device, _ link: Link, _ remote: RemoteDevice) {
         link.phase = .disconnecting
         link.generation += 1

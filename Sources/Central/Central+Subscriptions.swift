@@ -143,7 +143,8 @@ extension Central {
             }
             subscription.state = .socket(socket)
             started(subscription, characteristic)
-        case .failure(let error) where error.kind == .notConnected || error.kind == .busLost:
+        case .failure(let error) where error.kind == .notConnected || error.kind == .busLost || error.isAcquired:
+            // StartNotify is refused too for as long as somebody has the socket.
             failed(error, subscription, characteristic)
         case .failure: startSignals(subscription, characteristic, remote)
         }
@@ -191,14 +192,40 @@ extension Central {
         let address = characteristic.device?.address
         let subject = "subscribing to \(characteristic.text) of \(address.map(\.description) ?? "a device")"
         let failure = CentralError(error, .gatt, subject)
-        if subscription.waiters.isEmpty { warn(.warning, "subscribe_failed", failure.message, address) }
+        if error.isAcquired {
+            taken(subscription, characteristic, failure)
+        } else if subscription.waiters.isEmpty {
+            warn(.warning, "subscribe_failed", failure.message, address)
+        }
         subscription.finish(.failure(failure))
         guard !subscription.holders.isEmpty else { return }
         switch error.kind {
-        case .notPermitted where error.isAcquired: restart(subscription, characteristic, after: .seconds(1))
+        case .notPermitted where error.isAcquired:
+            restart(subscription, characteristic, after: Self.pause(afterTaken: subscription.failures))
         case .notConnected, .busLost, .notSupported, .notPermitted, .doesNotExist: return
         default: restart(subscription, characteristic, after: .seconds(1 << min(subscription.failures, 6)))
         }
+    }
+
+    /// A program that has just ended still has the socket for so many attempts, one a second; from then on it is news.
+    private static let handover = 5
+
+    /// 1 s for as long as the socket may be on its way from one program to the next, then twice the former up to a minute.
+    private static func pause(afterTaken failures: Int) -> Duration {
+        .seconds(min(60, 1 << max(0, min(failures - handover + 1, 6))))
+    }
+
+    /// Somebody else has the notify socket. BlueZ does not tell who, and has a single one for each characteristic.
+    private func taken(_ subscription: Subscription, _ characteristic: GATTCharacteristic, _ failure: CentralError) {
+        guard subscription.failures == Self.handover, let device = characteristic.device else { return }
+        let holder =
+            isShared(device)
+            ? "another program of this machine that holds the link receives its values"
+            : "another program receives its values; or bluetoothd keeps it for a program that was killed while it"
+                + " subscribed, which only a restart of bluetoothd ends (systemctl restart bluetooth)"
+        warn(
+            .warning, "subscribe_failed", "\(failure.message); \(holder). It is tried again, at least once a minute",
+            device.address)
     }
 
     private func restart(

@@ -91,6 +91,32 @@ final class SessionValueTests: SessionTestCase {
     }
 
     @EventLoopActor
+    func testASocketThatAnotherHasIsAskedForEverMoreSeldomAndSaidOnce() async throws {
+        let clock = ManualClock()
+        try await withStage(clock: clock) { stage in
+            try await stage.start { self.addBattery($0) }
+            stage.fake.refuse("AcquireNotify", "NotPermitted", "Notify acquired")
+            _ = try await self.connected(stage)
+            let before = stage.recorder.warnings
+            stage.central.wantSubscription(
+                Stage.address, service: AttributeSelector(uuid: BluetoothUUID(0x180f)),
+                characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)), holder: self.holder)
+            let attempts = { stage.fake.count(of: "char0011 AcquireNotify") }
+            for (number, pause) in [1, 1, 1, 1, 2, 4, 8, 16, 32, 60, 60].enumerated() {
+                await stage.recorder.wait("attempt \(number + 1)") { attempts() == number + 1 }
+                // The refusal comes after the call; the answer to a later call after both.
+                _ = try? await stage.central.read(try self.found(stage))
+                XCTAssertEqual(stage.recorder.warnings.count - before.count, number < 4 ? 0 : 1)
+                clock.advance(by: .seconds(pause) - .milliseconds(1))
+                XCTAssertEqual(attempts(), number + 1)
+                clock.advance(by: .milliseconds(1))
+            }
+            XCTAssertEqual(stage.recorder.warnings.last, "subscribe_failed")
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 0)
+        }
+    }
+
+    @EventLoopActor
     func testABatteryThatBlueZKeepsToItselfIsServed() async throws {
         try await withStage { stage in
             try await stage.start {

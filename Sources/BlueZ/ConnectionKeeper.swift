@@ -58,6 +58,12 @@ final class ConnectionKeeper {
             Self.watches[process] = nil
             waitpid(process, nil, 0)
         }
+        guard let watch else {
+            kill(process, SIGKILL)
+            waitpid(process, nil, 0)
+            close()
+            return nil
+        }
         Self.watches[process] = watch
     }
 

@@ -31,8 +31,11 @@ final class CharacteristicObject: BusObject {
     private var notifySocket: AcquiredSocket?
     /// Who waits for a socket until the peer has answered.
     private var acquirer: String?
-    /// It left the bus meanwhile: to bluetoothd the characteristic is acquired from then on, by nobody and over all links.
+    /// It left the bus meanwhile, or the link ended, and there is no answer: to bluetoothd the characteristic is acquired
+    /// from then on, over all links. Until the first who asked for it has left, StopNotify frees it; later it would end
+    /// bluetoothd, and is refused here.
     private var isOrphaned = false
+    private var orphansOwner: String?
     private var writeSocket: AcquiredSocket?
     private var writeOwner = ""
 
@@ -230,6 +233,11 @@ final class CharacteristicObject: BusObject {
             closeNotifySocket()
             return call.reply()
         }
+        if orphansOwner != nil {
+            orphansOwner = nil
+            isOrphaned = false
+            return call.reply()
+        }
         guard let index = sessions.firstIndex(where: { $0.owner == call.sender }) else {
             return call.fail(.failed("No notify session started"))
         }
@@ -271,6 +279,7 @@ final class CharacteristicObject: BusObject {
             acquirer = nil
             isOrphaned = true
         }
+        if orphansOwner == owner { orphansOwner = nil }
         if let index = sessions.firstIndex(where: { $0.owner == owner }) { removeSession(index) }
     }
 
@@ -295,6 +304,11 @@ final class CharacteristicObject: BusObject {
             guard let self else { return call.fail(.notConnected) }
             guard acquirer == call.sender else { return }
             acquirer = nil
+            guard device.link?.isOpen == true else {
+                orphansOwner = call.sender
+                isOrphaned = true
+                return
+            }
             if let failure { return call.fail(.answer(failure)) }
             guard let socket = AcquiredSocket(onHangUp: { [weak self] in self?.closeNotifySocket() }) else {
                 return call.fail(.failed("Too many open files"))

@@ -333,6 +333,7 @@ extension Central {
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
+            if let asked = subscription.asked { giveBack(asked) }
             subscription.linkEnded()
             subscription.finish(
                 .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))

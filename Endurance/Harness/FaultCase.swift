@@ -22,6 +22,9 @@ struct FaultCase {
     /// What was received so shortly before need not be kept yet (ms), beside the time of its way.
     var uncommitted = 0.0
     var limits = RecoveryLimits(first: 2, all: 60)
+    /// bluetoothd gives links up. Linux holds a link that nobody uses any more for 2 s (HCI_DISCONN_TIMEOUT), in which the
+    /// peer sends to no one; the simulator ends it at once.
+    var desertsLinks = false
     /// Links must not end.
     var keepsLinks = false
     /// The broker forgets what it acknowledged.
@@ -107,6 +110,9 @@ final class FaultRun {
 
     /// How long a value may be on its way from peer to bridge, in milliseconds.
     var transit: Double { Stage.isLab ? 500 : 250 }
+
+    /// How long a link may have had nobody at its other end when it ends, in milliseconds.
+    var deserted: Double { Stage.isLab && faultCase.desertsLinks ? 2000 : 0 }
 }
 
 // MARK: The broker
@@ -283,7 +289,7 @@ extension FaultCase {
         // BlueZ ends a link whose peer has left a request without an answer for 30 s.
         FaultCase(
             name: "att-hang", title: "two peers answer no request for 10 s; their links end after 30 s",
-            limits: .init(first: 2, all: 30), body: hangPeers),
+            limits: .init(first: 2, all: 30), desertsLinks: true, body: hangPeers),
     ]
 
     @Sendable @EventLoopActor

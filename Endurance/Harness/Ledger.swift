@@ -73,6 +73,8 @@ public struct Notes: Sendable {
     public var faults: [FaultWindow] = []
     /// How long a value may be on its way from the peer to the bridge.
     public var transit: Double = 250
+    /// For how long a link may have had nobody at its other end when the peer saw it end.
+    public var deserted: Double = 0
     /// Whether the broker may forget what it has acknowledged: it was killed, or keeps nothing.
     public var brokerForgets = false
 
@@ -224,9 +226,9 @@ extension Reckoning {
             windows.append(Window(begins: fault.begins - fault.allowance, instant: fault.begins, ends: ends))
         }
         for event in events where event.kind == .disconnected || event.kind == .unsubscribed {
+            let instant = event.kind == .disconnected ? event.at - notes.deserted : event.at
             windows.append(
-                Window(
-                    begins: event.at - notes.transit, instant: event.at, ends: next(after: event.at) ?? .infinity))
+                Window(begins: instant - notes.transit, instant: instant, ends: next(after: event.at) ?? .infinity))
         }
         return windows
     }

@@ -178,6 +178,7 @@ struct Episode {
 
         var notes = Notes()
         notes.transit = run.transit
+        notes.deserted = run.deserted
         notes.faults = run.windows
         notes.brokerForgets = faultCase.brokerForgets
         notes.acknowledged = recorder.acknowledged

@@ -211,9 +211,11 @@ extension BlueZClient {
     }
 
     public func startNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
-        call(
-            characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute,
-            then: done(completion))
+        // What it leaves behind ends with the link.
+        keepingConnection(isHarmful: false, completion) {
+            call(
+                characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute, then: done($0))
+        }
     }
 
     public func stopNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
@@ -236,9 +238,11 @@ extension BlueZClient {
                         BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireNotify without a socket"))
                 })
         }
-        call(
-            characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
-            write: { $0.appendOptions([]) }, then: answered)
+        keepingConnection(isHarmful: true, answered) {
+            call(
+                characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
+                write: { $0.appendOptions([]) }, then: $0)
+        }
     }
 
     /// The reply is a socket and the MTU, `hq`.

@@ -14,6 +14,8 @@ public final class BlueZClient {
     private let busAddress: String?
     private let mirror = Mirror()
     private(set) var connection: DBusConnection?
+    /// There from the first notify socket of a connection on.
+    private(set) var keeper: ConnectionKeeper?
     /// Raised with each bus connection and each owner of org.bluez: what an earlier one set going has no say any more.
     private var generation = 0
     private var timer: LoopTimer?
@@ -57,9 +59,32 @@ public final class BlueZClient {
         management?.shutDown()
         management = nil
         mirror.clear()
+        closeConnection()
+    }
+
+    private func closeConnection() {
         connection?.onDisconnect = nil
         connection?.close()
         connection = nil
+        keeper?.close()
+        keeper = nil
+    }
+
+    /// Runs a call that bluetoothd is not to lose its caller in.
+    /// - Parameter isHarmful: bluetoothd itself would suffer, and not only the call. For these there is a keeper; programs
+    ///   without them are not given one.
+    func keepingConnection<Value>(
+        isHarmful: Bool, _ completion: @escaping Completion<Value>, _ body: (@escaping Completion<Value>) -> Void
+    ) {
+        if isHarmful, keeper?.isRunning != true {
+            keeper = connection?.descriptor.flatMap { ConnectionKeeper(bus: $0) }
+        }
+        let keeper = keeper
+        keeper?.begin()
+        body { result in
+            keeper?.end()
+            completion(result)
+        }
     }
 
     private func set(_ state: BlueZState) {
@@ -118,9 +143,7 @@ public final class BlueZClient {
         generation += 1
         state = .noBus(error)
         mirror.clear()
-        connection?.onDisconnect = nil
-        connection?.close()
-        connection = nil
+        closeConnection()
         delegate?.blueZ(didChange: state)
         failures += 1
         let longest: Int64 = min(200 << min(Int64(failures) - 1, 3), 1000)

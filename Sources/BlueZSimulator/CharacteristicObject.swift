@@ -29,8 +29,13 @@ final class CharacteristicObject: BusObject {
     private var isInternal = false
     private var isWritten = false
     private var notifySocket: AcquiredSocket?
-    private var isAcquiring = false
-    private var notifyOwner = ""
+    /// Who waits for a socket until the peer has answered.
+    private var acquirer: String?
+    /// It left the bus meanwhile, or the link ended, and there is no answer: to bluetoothd the characteristic is acquired
+    /// from then on, over all links. Until the first who asked for it has left, StopNotify frees it; later it would end
+    /// bluetoothd, and is refused here.
+    private var isOrphaned = false
+    private var orphansOwner: String?
     private var writeSocket: AcquiredSocket?
     private var writeOwner = ""
 
@@ -42,6 +47,7 @@ final class CharacteristicObject: BusObject {
         descriptors = peer.descriptors.map { DescriptorObject($0, characteristic: self) }
     }
 
+    private var isAcquired: Bool { notifySocket != nil || acquirer != nil || isOrphaned }
     private var properties: CharacteristicProperties { peer.spec.properties }
     private var canNotify: Bool { !properties.isDisjoint(with: [.notify, .indicate]) }
     private var bus: DaemonBus { device.bus }
@@ -54,7 +60,7 @@ final class CharacteristicObject: BusObject {
         if canNotify { list.append(("Notifying", .bool(isNotifying))) }
         list.append(("Flags", .array(of: "s", properties.names.map { .string($0) })))
         if properties.contains(.writeWithoutResponse) { list.append(("WriteAcquired", .bool(writeSocket != nil))) }
-        if properties.contains(.notify) { list.append(("NotifyAcquired", .bool(notifySocket != nil))) }
+        if properties.contains(.notify) { list.append(("NotifyAcquired", .bool(isAcquired))) }
         if let link = device.link { list.append(("MTU", .uint16(UInt16(clamping: link.mtu)))) }
         return [(Interface.characteristic, list)]
     }
@@ -195,7 +201,7 @@ final class CharacteristicObject: BusObject {
 
     private func startNotify(_ call: MethodCall) {
         if device.isDisconnecting { return call.fail(.disconnecting) }
-        if notifySocket != nil || isAcquiring { return call.fail(.notPermitted("Notify acquired")) }
+        if isAcquired { return call.fail(.notPermitted("Notify acquired")) }
         guard canNotify else { return call.fail(.notSupported) }
         if let session = sessions.first(where: { $0.owner == call.sender }) {
             return session.isRegistered ? call.reply() : call.fail(.inProgress)
@@ -225,6 +231,11 @@ final class CharacteristicObject: BusObject {
     private func stopNotify(_ call: MethodCall) {
         if notifySocket != nil {
             closeNotifySocket()
+            return call.reply()
+        }
+        if orphansOwner != nil {
+            orphansOwner = nil
+            isOrphaned = false
             return call.reply()
         }
         guard let index = sessions.firstIndex(where: { $0.owner == call.sender }) else {
@@ -264,6 +275,11 @@ final class CharacteristicObject: BusObject {
     }
 
     func clientLeft(_ owner: String) {
+        if acquirer == owner {
+            acquirer = nil
+            isOrphaned = true
+        }
+        if orphansOwner == owner { orphansOwner = nil }
         if let index = sessions.firstIndex(where: { $0.owner == owner }) { removeSession(index) }
     }
 
@@ -280,13 +296,19 @@ final class CharacteristicObject: BusObject {
 
     private func acquireNotify(_ call: MethodCall) {
         guard device.link != nil else { return call.fail(.notConnected) }
-        if notifySocket != nil || isAcquiring { return call.fail(.notPermitted("Notify acquired")) }
+        if isAcquired { return call.fail(.notPermitted("Notify acquired")) }
         guard sessions.isEmpty else { return call.fail(.inProgress) }
         guard properties.contains(.notify) else { return call.fail(.notSupported) }
-        isAcquiring = true
+        acquirer = call.sender
         register { [weak self] failure in
             guard let self else { return call.fail(.notConnected) }
-            isAcquiring = false
+            guard acquirer == call.sender else { return }
+            acquirer = nil
+            guard device.link?.isOpen == true else {
+                orphansOwner = call.sender
+                isOrphaned = true
+                return
+            }
             if let failure { return call.fail(.answer(failure)) }
             guard let socket = AcquiredSocket(onHangUp: { [weak self] in self?.closeNotifySocket() }) else {
                 return call.fail(.failed("Too many open files"))

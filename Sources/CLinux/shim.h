@@ -4,6 +4,7 @@
 #include <link.h>
 #include <malloc.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -19,6 +20,14 @@ static inline int clinux_errno(void) { return errno; }
 
 // pidfd_open(2): a descriptor that becomes readable when the process ends.
 static inline int clinux_pidfd_open(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+// posix_spawn(3) in a session of its own, with none of our descriptors from `first` on. Source: posix_spawn(3),
+// POSIX_SPAWN_SETSID; posix_spawn_file_actions_addclosefrom_np of glibc 2.34.
+int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *actions, int first);
+static inline int clinux_spawn_close_from(posix_spawn_file_actions_t *actions, int first) {
+    return posix_spawn_file_actions_addclosefrom_np(actions, first);
+}
+static const short clinux_spawn_setsid = 0x80;
 
 // epoll_ctl(2) with the 64-bit user data, whose union Swift cannot name.
 static inline int clinux_epoll_ctl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {

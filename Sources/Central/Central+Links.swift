@@ -333,6 +333,7 @@ extension Central {
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
+            if let asked = subscription.asked { giveBack(asked) }
             subscription.linkEnded()
             subscription.finish(
                 .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
@@ -382,6 +383,11 @@ extension Central {
 
     private func markerPrefix(_ device: Device) -> String {
         LinkMarker.prefix(bus: options.busAddress, device.address)
+    }
+
+    /// Another living program that uses this engine holds the link too.
+    func isShared(_ device: Device) -> Bool {
+        LinkMarker.standing(prefix: markerPrefix(device)).count > (device.link?.marker == nil ? 0 : 1)
     }
 
     func disconnect(_ device: Device, _ link: Link, _ remote: RemoteDevice) {

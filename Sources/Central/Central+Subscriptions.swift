@@ -114,9 +114,30 @@ extension Central {
         guard options.usesNotifySockets, characteristic.properties.contains(.notify) else {
             return startSignals(subscription, characteristic, remote)
         }
+        subscription.attempt += 1
+        subscription.asked = remote
+        let attempt = subscription.attempt
         bluez.acquireNotify(remote) { [weak self, weak characteristic] result in
-            guard let self, let characteristic else { return }
+            guard let self, let characteristic, attempt == subscription.attempt else {
+                if case .success(let socket) = result { socket.close() }
+                return
+            }
+            subscription.asked = nil
             acquired(result, subscription, characteristic, remote)
+        }
+    }
+
+    /// Gives back a socket that bluetoothd has promised and not made when the link ended: up to now it keeps the promise
+    /// over all later links, refuses whoever asks, and does not answer. It can be given back for as long as we are on the
+    /// bus, and while there is no link.
+    ///
+    /// Where the peer had refused the subscription, bluetoothd (up to 5.85) did not answer either, and has freed what this
+    /// touches. That is rare, and what it costs is seen once. Source: `src/gatt-client.c`, characteristic_stop_notify.
+    func giveBack(_ remote: RemoteCharacteristic) {
+        guard mayGiveBack, !remote.isGone else { return }
+        bluez.stopNotify(remote) { [weak self] result in
+            guard case .failure(let error) = result, error.name?.hasPrefix("org.bluez.") != true else { return }
+            self?.mayGiveBack = false
         }
     }
 
@@ -143,7 +164,8 @@ extension Central {
             }
             subscription.state = .socket(socket)
             started(subscription, characteristic)
-        case .failure(let error) where error.kind == .notConnected || error.kind == .busLost:
+        case .failure(let error) where error.kind == .notConnected || error.kind == .busLost || error.isAcquired:
+            // StartNotify is refused too for as long as somebody has the socket.
             failed(error, subscription, characteristic)
         case .failure: startSignals(subscription, characteristic, remote)
         }
@@ -191,14 +213,46 @@ extension Central {
         let address = characteristic.device?.address
         let subject = "subscribing to \(characteristic.text) of \(address.map(\.description) ?? "a device")"
         let failure = CentralError(error, .gatt, subject)
-        if subscription.waiters.isEmpty { warn(.warning, "subscribe_failed", failure.message, address) }
+        if error.isAcquired {
+            taken(subscription, characteristic, failure)
+        } else if subscription.waiters.isEmpty, error.kind != .notConnected || subscription.failures > 1 {
+            // bluetoothd may know of the end of a link before it tells: the end is news enough.
+            warn(.warning, "subscribe_failed", failure.message, address)
+        }
         subscription.finish(.failure(failure))
         guard !subscription.holders.isEmpty else { return }
         switch error.kind {
-        case .notPermitted where error.isAcquired: restart(subscription, characteristic, after: .seconds(1))
-        case .notConnected, .busLost, .notSupported, .notPermitted, .doesNotExist: return
+        case .notPermitted where error.isAcquired:
+            restart(subscription, characteristic, after: Self.pause(afterTaken: subscription.failures))
+        case .busLost, .notSupported, .notPermitted, .doesNotExist: return
         default: restart(subscription, characteristic, after: .seconds(1 << min(subscription.failures, 6)))
         }
+    }
+
+    /// A program that has just ended still has the socket for so many attempts, in 4 s; from then on it is news.
+    private static let handover = 6
+
+    /// At most 1 s for as long as the socket may be on its way from one program to the next, then twice the former up to a
+    /// minute.
+    private static func pause(afterTaken failures: Int) -> Duration {
+        switch failures {
+        case ...1: .milliseconds(250)
+        case 2: .milliseconds(500)
+        default: .seconds(min(60, 1 << max(0, min(failures - handover + 1, 6))))
+        }
+    }
+
+    /// Somebody else has the notify socket. BlueZ does not tell who, and has a single one for each characteristic.
+    private func taken(_ subscription: Subscription, _ characteristic: GATTCharacteristic, _ failure: CentralError) {
+        guard subscription.failures == Self.handover, let device = characteristic.device else { return }
+        let holder =
+            isShared(device)
+            ? "another program of this machine that holds the link receives its values"
+            : "another program receives its values; or bluetoothd keeps it for a program that was killed while it"
+                + " subscribed, which only a restart of bluetoothd ends (systemctl restart bluetooth)"
+        warn(
+            .warning, "subscribe_failed", "\(failure.message); \(holder). It is tried again, at least once a minute",
+            device.address)
     }
 
     private func restart(

@@ -112,6 +112,8 @@ public final class Central {
     public internal(set) var state = CentralState.stopped
     let clock: any LoopClock
     package let bluez: BlueZClient
+    /// False once bluetoothd did not survive it; see ``giveBack(_:)``.
+    var mayGiveBack = true
     private let inlet = Inlet()
     var observers: [any CentralObserver] = []
     var adaptersByAddress: [BluetoothAddress: Adapter] = [:]

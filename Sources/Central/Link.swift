@@ -127,6 +127,10 @@ final class Subscription {
     var waiters: [Pending<Void>] = []
     var failures = 0
     var timer: LoopTimer?
+    /// Of the start that is under way or was last; a later reply is one of the past.
+    var attempt = 0
+    /// Asked for a socket, without an answer so far.
+    var asked: RemoteCharacteristic?
 
     init(key: SubscriptionKey) {
         self.key = key
@@ -151,6 +155,8 @@ final class Subscription {
         state = .idle
         takesSignals = false
         failures = 0
+        asked = nil
+        attempt += 1
         timer?.cancel()
         timer = nil
     }

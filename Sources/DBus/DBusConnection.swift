@@ -14,6 +14,12 @@ public final class DBusConnection {
     /// Calls to others than the bus itself that wait for their reply. dbus-daemon allows 128, and counts those that were
     /// given up until they are answered; beyond 90, or 120 with those, calls wait here for their turn.
     public var callsInFlight: Int { calls.inFlight }
+    /// The socket of the bus, which stays this connection's; nil where it is closed.
+    /// Source: `dbus_connection_get_unix_fd`.
+    public var descriptor: Int32? {
+        var descriptor: Int32 = -1
+        return isOpen && dbus_connection_get_unix_fd(pointer, &descriptor) != 0 ? descriptor : nil
+    }
 
     /// Messages dispatched before other descriptors get their turn.
     private static let dispatchLimit = 512

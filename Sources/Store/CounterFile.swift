@@ -14,15 +14,18 @@ public final class CounterFile: Sendable {
     private struct State {
         var descriptor: Int32
         var epoch: UInt32
+        var commits: UInt32
         /// Where the next counter goes.
         var end: Slot
         var slots: [[UInt8]: (slot: Slot, value: UInt64)]
     }
 
-    /// 16 bytes of kind, the epoch, 1 where the file was closed, and the machine's boot that it was used in.
+    /// 16 bytes of kind, the epoch, 1 where the file was closed, the machine's boot that it was used in, and the number of
+    /// commits.
     private static let headerSize: Slot = 64
     private static let kind = Array("bf-counters-001\n".utf8)
     private static let bootSize = 36
+    private static let commitsPlace: Slot = 60
     /// A counter: its value in 8 bytes, the length of its key in 2, the key, and zeros up to a multiple of 8.
     private static let recordHead = 10
     private static let sizeLimit = 64 << 20
@@ -42,7 +45,8 @@ public final class CounterFile: Sendable {
             let bytes = try Self.readAll(descriptor, path)
             let kept = isNew ? nil : Self.parse(bytes, boot: boot)
             var state = State(
-                descriptor: descriptor, epoch: kept?.epoch ?? .random(in: 0...(.max)), end: Self.headerSize, slots: [:])
+                descriptor: descriptor, epoch: kept?.epoch ?? .random(in: 0...(.max)), commits: kept?.commits ?? 0,
+                end: Self.headerSize, slots: [:])
             if let kept {
                 state.end = kept.end
                 state.slots = kept.slots
@@ -66,6 +70,17 @@ public final class CounterFile: Sendable {
 
     /// New with each file that begins anew.
     public var epoch: UInt32 { state.withLock { $0.epoch } }
+
+    /// Commits of the database beside it, as noted last; it wraps around. 0 where none was noted since the file began.
+    public var commits: UInt32 { state.withLock { $0.commits } }
+
+    /// Notes that the database has so many commits: a database that is found with fewer has lost some.
+    public func note(commits: UInt32) throws(StoreError) {
+        try locked { (state) throws(StoreError) in
+            try Self.write(Self.bytes(commits), state.descriptor, at: Self.commitsPlace, path)
+            state.commits = commits
+        }
+    }
 
     /// A counter's place and value; one that is not known begins at 0.
     public func counter(_ key: [UInt8]) throws(StoreError) -> (slot: Slot, value: UInt64) {
@@ -136,7 +151,7 @@ public final class CounterFile: Sendable {
     /// Nil where the file holds nothing that may be used.
     private static func parse(
         _ bytes: [UInt8], boot: [UInt8]
-    ) -> (epoch: UInt32, end: Slot, slots: [[UInt8]: (slot: Slot, value: UInt64)])? {
+    ) -> (epoch: UInt32, commits: UInt32, end: Slot, slots: [[UInt8]: (slot: Slot, value: UInt64)])? {
         guard bytes.count >= Int(headerSize), bytes.starts(with: kind) else { return nil }
         let epoch = UInt32(truncatingIfNeeded: number(bytes, at: 16, size: 4))
         let isClosed = number(bytes, at: 20, size: 4) == 1
@@ -152,7 +167,8 @@ public final class CounterFile: Sendable {
             offset += size
         }
         guard slots.count <= limit else { return nil }
-        return (epoch, Slot(offset), slots)
+        let commits = UInt32(truncatingIfNeeded: number(bytes, at: Int(commitsPlace), size: 4))
+        return (epoch, commits, Slot(offset), slots)
     }
 
     private static func number(_ bytes: [UInt8], at offset: Int, size: Int) -> UInt64 {
@@ -167,7 +183,7 @@ public final class CounterFile: Sendable {
         _ state: State, boot: [UInt8], isClosed: Bool, _ path: String
     ) throws(StoreError) {
         var header = kind + bytes(state.epoch) + bytes(isClosed ? 1 : 0) + boot
-        header += [UInt8](repeating: 0, count: Int(headerSize) - header.count)
+        header += [UInt8](repeating: 0, count: Int(commitsPlace) - header.count) + bytes(state.commits)
         try write(header, state.descriptor, at: 0, path)
     }
 

@@ -216,6 +216,57 @@ final class GATTTests: XCTestCase {
         await bench.stop()
     }
 
+    /// As BlueZ 5.66 has it: src/gatt-client.c, notify_client_disconnect.
+    @EventLoopActor
+    func testASocketWhoseAskerLeftBeforeThePeerAnsweredIsNobodysForEver() async throws {
+        var timing = Bench.quick
+        timing.exchange = .milliseconds(60)
+        let bench = try await Bench.start(Self.fleet, timing: timing)
+        try await bench.connect(Self.address)
+        let path = try await bench.characteristic(Self.address, "00002a37")
+        let message = bench.message(path, Self.interface, "AcquireNotify", [Self.none])
+        XCTAssertNil(bench.client.send(message))
+        try await bench.reconnect()
+        for member in ["AcquireNotify", "StartNotify"] {
+            let arguments = member == "AcquireNotify" ? [Self.none] : []
+            let failure = await bench.failure(path, Self.interface, member, arguments)
+            XCTAssertEqual(failure?.message, "Notify acquired")
+        }
+        let start = bench.signals.count
+        try await bench.order(#"{"op":"disconnect","device":"strap"}"#)
+        try await bench.waitChange(Self.device, "Connected", .bool(false), from: start)
+        try await bench.deviceCall(Self.address, "Connect")
+        try await bench.waitChange(Self.device, "ServicesResolved", .bool(true), from: start)
+        let failure = await bench.failure(path, Self.interface, "AcquireNotify", [Self.none])
+        XCTAssertEqual(failure?.message, "Notify acquired")
+        await bench.stop()
+    }
+
+    /// The same, characteristic_stop_notify: the end of the link answers nothing, and the asker may give it back.
+    @EventLoopActor
+    func testASocketThatWasPromisedWhenTheLinkEndedCanBeGivenBack() async throws {
+        let bench = try await Bench.start(Self.fleet)
+        try await bench.connect(Self.address)
+        let path = try await bench.characteristic(Self.address, "00002a37")
+        try await bench.order(#"{"op":"hang","device":"strap","on":true}"#)
+        XCTAssertNil(bench.client.send(bench.message(path, Self.interface, "AcquireNotify", [Self.none])))
+        // It has come when a later call has.
+        let failed = await bench.failure(path, Self.interface, "StartNotify")
+        XCTAssertEqual(failed?.message, "Notify acquired")
+        let start = bench.signals.count
+        try await bench.order(#"{"op":"disconnect","device":"strap"}"#)
+        try await bench.order(#"{"op":"hang","device":"strap","on":false}"#)
+        try await bench.waitChange(Self.device, "Connected", .bool(false), from: start)
+        try await bench.deviceCall(Self.address, "Connect")
+        try await bench.waitChange(Self.device, "ServicesResolved", .bool(true), from: start)
+        let failure = await bench.failure(path, Self.interface, "AcquireNotify", [Self.none])
+        XCTAssertEqual(failure?.message, "Notify acquired")
+        try await bench.call(path, Self.interface, "StopNotify")
+        let (descriptor, _) = try await acquire(bench, path, "AcquireNotify")
+        close(descriptor)
+        await bench.stop()
+    }
+
     /// The descriptor of an acquired socket; nothing else holds it.
     @EventLoopActor
     private func acquire(_ bench: Bench, _ path: String, _ member: String) async throws -> (Int32, UInt16?) {

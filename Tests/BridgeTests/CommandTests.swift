@@ -333,6 +333,13 @@ final class CommandTests: LoopTestCase {
         let other = try await bench.request("read", #"{"device":"c00000000002",\#(attribute)}"#)
         XCTAssertEqual(other["error"]?["code"], .string("forbidden"))
         XCTAssertTrue(other["error"]?["message"]?.string?.contains("commands.devices") == true)
+        // The others are not told of either, though they are there.
+        bench.addDevice(BluetoothAddress(value: 0xc000_0000_0002))
+        let list = try await bench.request("devices", "{}")
+        XCTAssertEqual(list["data"]?["devices"]?.count, 1)
+        XCTAssertEqual(list["data"]?["devices"]?[0]?["name"], .string("strap"))
+        let named = try await bench.request("devices", #"{"ids":["strap","c00000000002"]}"#)
+        XCTAssertEqual(named["error"]?["code"], .string("forbidden"))
         let write = try await bench.request("write", #"{"id":1,"device":"strap",\#(attribute),"value":"00"}"#)
         XCTAssertEqual(write["error"]?["code"], .string("forbidden"))
         XCTAssertTrue(write["error"]?["message"]?.string?.contains("commands.verbs") == true)

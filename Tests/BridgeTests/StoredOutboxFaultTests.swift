@@ -76,6 +76,93 @@ final class StoredOutboxFaultTests: LoopTestCase {
         await again.state.outbox.close(within: .seconds(5))
     }
 
+    // MARK: Commits that are gone
+
+    /// A state with two pages of commits in its log and one in the database proper, as a SIGKILL leaves it.
+    @EventLoopActor
+    private func killed() async throws -> (image: TemporaryDirectory, epoch: UInt32) {
+        let rig = try await StoredRig()
+        let outbox = try rig.outbox()
+        for number in 0..<3 {
+            outbox.enqueue(StoredRig.message("\(number)"))
+            try await rig.commit()
+            if number == 0 {
+                try outbox.store.file.database.perform { _ = try $0.rows("PRAGMA wal_checkpoint(TRUNCATE)") }
+            }
+        }
+        XCTAssertEqual(outbox.store.commits, 3)
+        let image = try rig.crashImage()
+        let epoch = outbox.epoch
+        await outbox.close(within: .seconds(5))
+        return (image, epoch)
+    }
+
+    @EventLoopActor
+    func testNothingIsSaidAfterAPlainKillOrAnOrderlyEnd() async throws {
+        let (image, epoch) = try await killed()
+        for _ in 0..<2 {
+            let again = try await StoredRig(image)
+            XCTAssertEqual(again.warnings, [])
+            XCTAssertEqual(again.state.outbox.epoch, epoch)
+            XCTAssertEqual(again.state.outbox.count, 3)
+            await again.state.outbox.close(within: .seconds(5))
+        }
+    }
+
+    /// SQLite takes a log that makes no sense for one that was never finished, and says nothing.
+    @EventLoopActor
+    func testALogOfGarbageIsTold() async throws {
+        let (image, epoch) = try await killed()
+        try scribble(over: image.file("outbox.db-wal"))
+        try await expectLoss(of: 2, in: image, former: epoch, left: ["0"])
+    }
+
+    @EventLoopActor
+    func testALogThatIsGoneIsTold() async throws {
+        let (image, epoch) = try await killed()
+        XCTAssertEqual(unlink(image.file("outbox.db-wal")), 0)
+        try await expectLoss(of: 2, in: image, former: epoch, left: ["0"])
+    }
+
+    @EventLoopActor
+    func testADatabaseThatIsGoneOrCutOffIsTold() async throws {
+        for isCut in [false, true] {
+            let (image, epoch) = try await killed()
+            let path = image.file("outbox.db")
+            unlink(path + "-wal")
+            XCTAssertEqual(isCut ? truncate(path, 0) : unlink(path), 0)
+            try await expectLoss(of: 3, in: image, former: epoch, left: [])
+        }
+    }
+
+    /// Once: the next start is as any other.
+    @EventLoopActor
+    private func expectLoss(
+        of count: Int, in image: TemporaryDirectory, former: UInt32, left: [String],
+        file: StaticString = #filePath, line: UInt = #line
+    ) async throws {
+        let again = try await StoredRig(image)
+        XCTAssertEqual(again.warnings.count, 1, "\(again.warnings)", file: file, line: line)
+        let warning = again.warnings.first ?? ""
+        let said = "\(again.path) lacks its last \(count) commits"
+        XCTAssertTrue(warning.contains(said), warning, file: file, line: line)
+        let outbox = try again.outbox()
+        let epoch = outbox.epoch
+        XCTAssertNotEqual(epoch, former, file: file, line: line)
+        XCTAssertNil(outbox.problem, file: file, line: line)
+        let texts = await again.drain(outbox)
+        XCTAssertEqual(texts, left, file: file, line: line)
+        outbox.enqueue(StoredRig.message("next"))
+        try await again.commit()
+        let second = try again.crashImage()
+        await outbox.close(within: .seconds(5))
+        let third = try await StoredRig(second)
+        XCTAssertEqual(third.warnings, [], file: file, line: line)
+        XCTAssertEqual(third.state.outbox.epoch, epoch, file: file, line: line)
+        XCTAssertEqual(third.state.outbox.count, 1, file: file, line: line)
+        await third.state.outbox.close(within: .seconds(5))
+    }
+
     private func scribble(over path: String) throws {
         let descriptor = open(path, O_RDWR)
         XCTAssertGreaterThanOrEqual(descriptor, 0)

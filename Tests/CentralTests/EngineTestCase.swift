@@ -15,12 +15,12 @@ final class Stage {
     let recorder = Recorder()
     static let address = BluetoothAddress(value: 0xaabb_cc00_0001)
 
-    init(options: CentralOptions = CentralOptions()) async throws {
+    init(options: CentralOptions = CentralOptions(), clock: any LoopClock = SystemClock.shared) async throws {
         bus = try await PrivateBus.start()
         fake = try await FakeBlueZ(address: bus.address)
         var options = options
         options.busAddress = bus.address
-        central = Central(options: options)
+        central = Central(options: options, clock: clock)
         central.addObserver(recorder)
         watch()
     }
@@ -67,9 +67,10 @@ class EngineTestCase: XCTestCase {
 
     @EventLoopActor
     func withStage(
-        options: CentralOptions = CentralOptions(), _ body: @EventLoopActor (Stage) async throws -> Void
+        options: CentralOptions = CentralOptions(), clock: any LoopClock = SystemClock.shared,
+        _ body: @EventLoopActor (Stage) async throws -> Void
     ) async throws {
-        let stage = try await Stage(options: options)
+        let stage = try await Stage(options: options, clock: clock)
         do { try await body(stage) } catch {
             await stage.end()
             throw error

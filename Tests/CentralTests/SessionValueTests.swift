@@ -91,6 +91,60 @@ final class SessionValueTests: SessionTestCase {
     }
 
     @EventLoopActor
+    func testASocketThatAnotherHasIsAskedForEverMoreSeldomAndSaidOnce() async throws {
+        let clock = ManualClock()
+        try await withStage(clock: clock) { stage in
+            try await stage.start { self.addBattery($0) }
+            stage.fake.refuse("AcquireNotify", "NotPermitted", "Notify acquired")
+            _ = try await self.connected(stage)
+            let before = stage.recorder.warnings
+            stage.central.wantSubscription(
+                Stage.address, service: AttributeSelector(uuid: BluetoothUUID(0x180f)),
+                characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)), holder: self.holder)
+            let attempts = { stage.fake.count(of: "char0011 AcquireNotify") }
+            for (number, pause) in [0.25, 0.5, 1, 1, 1, 2, 4, 8, 16, 32, 60, 60].enumerated() {
+                await stage.recorder.wait("attempt \(number + 1)") { attempts() == number + 1 }
+                // The refusal comes after the call; the answer to a later call after both.
+                _ = try? await stage.central.read(try self.found(stage))
+                XCTAssertEqual(stage.recorder.warnings.count - before.count, number < 5 ? 0 : 1)
+                clock.advance(by: .seconds(pause) - .milliseconds(1))
+                XCTAssertEqual(attempts(), number + 1)
+                clock.advance(by: .milliseconds(1))
+            }
+            XCTAssertEqual(stage.recorder.warnings.last, "subscribe_failed")
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 0)
+        }
+    }
+
+    @EventLoopActor
+    func testASocketThatIsPromisedWhenTheLinkEndsIsGivenBackUnlessBlueZDiesOfIt() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            stage.fake.handlers["AcquireNotify"] = { _ in nil }
+            for round in 1...3 {
+                let level = try await self.connected(stage)
+                let asked = Task { @EventLoopActor in
+                    await self.failure { try await stage.central.subscribe(level, holder: self.holder) }
+                }
+                await stage.recorder.wait("the call") { stage.fake.count(of: "char0011 AcquireNotify") == round }
+                if round == 2 {
+                    stage.fake.handlers["StopNotify"] = { $0.error("org.freedesktop.DBus.Error.NoReply", "") }
+                }
+                stage.fake.change(
+                    FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(false)), ("Connected", .bool(false))])
+                let error = await asked.value
+                XCTAssertEqual(error?.code, .notConnected)
+                await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
+                if round < 3 {
+                    await stage.recorder.wait("StopNotify") { stage.fake.count(of: "char0011 StopNotify") == round }
+                }
+            }
+            let count = stage.fake.count(of: "char0011 StopNotify")
+            XCTAssertEqual(count, 2, "what it died of is not done again")
+        }
+    }
+
+    @EventLoopActor
     func testABatteryThatBlueZKeepsToItselfIsServed() async throws {
         try await withStage { stage in
             try await stage.start {

@@ -53,6 +53,30 @@ final class LinkFaultContractTests: ContractCase {
     }
 
     @EventLoopActor
+    func testALinkThatEndsDuringASubscriptionLeavesItPossible() async throws {
+        let node = Self.node(2)
+        try await inWorld("devices: [{ address: \"\(node)\", connect: always }]") { world in
+            try await connect(world, node)
+            let peer: [String: JSONValue] = ["device": .string("node-2")]
+            try await world.radio.send("hang", peer.merging(["on": .bool(true)]) { $1 })
+            async let hung = world.refusal(
+                "subscribe", Self.at(node, "fff0", "fff1", ["timeout": .int(20_000)]), within: .seconds(25))
+            _ = try await world.ask("devices", ["limit": .int(1)])
+            try await world.radio.send("disconnect", peer)
+            let error = try await hung
+            XCTAssertEqual(error["code"], .string("not_connected"), "\(error)")
+            try await world.radio.send("hang", peer.merging(["on": .bool(false)]) { $1 })
+            try await connect(world, node)
+            try await world.ask("subscribe", Self.at(node, "fff0", "fff1"), within: .seconds(30))
+            world.probe.discard()
+            let value: [String: JSONValue] = ["characteristic": .string("fff0/fff1"), "value": .string("beef")]
+            try await world.radio.send("notify", peer.merging(value) { $1 })
+            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
+            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+        }
+    }
+
+    @EventLoopActor
     func testEachFaultOfTheStackLeavesOneSubscription() async throws {
         let settings = "devices: [{ address: \"\(Self.node(1))\", connect: always, subscribe: [fff0/fff1] }]"
         try await inWorld(settings) { world in

@@ -139,6 +139,16 @@ final class LedgerTests: XCTestCase {
         XCTAssertEqual([count.lost, count.inFlight, count.unheard], [0, 1, 10])
     }
 
+    func testALinkThatNobodyUsedAnyMoreWhenItEnded() {
+        var notes = notes()
+        notes.peers = [[PeerEvent(.disconnected, at: 2000), PeerEvent(.subscribed, at: 2400)]]
+        notes.arrive(Array(0..<12) + Array(35..<50))
+        XCTAssertEqual(Reckoning(notes).lost, 11)
+        notes.deserted = 500
+        let count = Reckoning(notes)
+        XCTAssertEqual([count.lost, count.inFlight, count.unheard], [0, 1, 22])
+    }
+
     func testCommands() {
         var count = CommandCount()
         count.add(answer: "ok", contradicted: false, acted: 1)

@@ -57,6 +57,19 @@ final class CounterFileTests: XCTestCase {
         XCTAssertNotEqual(again.epoch, unknown.epoch)
     }
 
+    func testTheNumberOfCommitsOutlivesAKillAndARenewalAndNoPowerCut() throws {
+        let first = try CounterFile(path: path, boot: boot)
+        XCTAssertEqual(first.commits, 0)
+        try first.note(commits: .max)
+        _ = try first.counter([1])
+        let second = try CounterFile(path: path, boot: boot)
+        XCTAssertEqual(second.commits, .max)
+        try second.renew()
+        XCTAssertEqual(second.commits, .max)
+        XCTAssertEqual(try CounterFile(path: path, boot: boot).commits, .max)
+        XCTAssertEqual(try CounterFile(path: path, boot: Array(boot.reversed())).commits, 0)
+    }
+
     func testARenewalForgetsAll() throws {
         let file = try CounterFile(path: path, boot: boot)
         let epoch = file.epoch

@@ -121,7 +121,11 @@ final class CommandRunner {
         for field in ["ids", "addresses"] {
             guard let texts = try fields.strings(field, hint: "[\"A4:C1:38:5E:07:D3\"]") else { continue }
             var addresses = wanted ?? []
-            for text in texts { addresses.insert(try directory.resolve(text)) }
+            for text in texts {
+                let address = try directory.resolve(text)
+                try settings.commands.check(address)
+                addresses.insert(address)
+            }
             wanted = addresses
         }
         var all = Set(radio.deviceAddresses)
@@ -129,7 +133,7 @@ final class CommandRunner {
         if let wanted { all.formIntersection(wanted) }
         var records: [JSONValue] = []
         var last: BluetoothAddress?
-        for address in all.sorted() {
+        for address in all.sorted() where settings.commands.allows(address) {
             if let after, address <= after { continue }
             let report = radio.device(address)
             if let isConnected, (report?.link.state == .connected) != isConnected { continue }

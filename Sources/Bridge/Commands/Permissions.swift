@@ -18,8 +18,10 @@ public struct Permissions: Sendable, Equatable {
         }
     }
 
+    func allows(_ device: BluetoothAddress) -> Bool { devices?.contains(device) != false }
+
     func check(_ device: BluetoothAddress) throws(CommandError) {
-        guard devices?.contains(device) != false else {
+        guard allows(device) else {
             throw CommandError(.forbidden, "\(device) is not among commands.devices of the settings")
         }
     }

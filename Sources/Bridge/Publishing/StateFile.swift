@@ -15,6 +15,8 @@ struct StateFile: Sendable {
     let database: Database
     /// Held for as long as the file is used; SQLite's own locks would let another process in between.
     let lock: FileLock?
+    /// Notes each commit outside of the database; nil where that cannot be.
+    var counters: CounterFile?
 
     var path: String { database.path }
 
@@ -59,7 +61,23 @@ struct StateFile: Sendable {
             try connection.setSchemaVersion(Int32(Self.schema))
             try connection.execute("PRAGMA synchronous=FULL")
         }
-        try database.perform { try $0.execute("PRAGMA journal_size_limit=4194304") }
+        try database.perform { connection in
+            try connection.execute("PRAGMA journal_size_limit=4194304")
+            // One row, in files of former versions too.
+            try connection.execute("CREATE TABLE IF NOT EXISTS commits (number INTEGER NOT NULL)")
+        }
+    }
+
+    /// Commits of ever that are in the file; it wraps around.
+    func commits() throws -> UInt32 {
+        var number: Int64 = 0
+        try database.perform { connection in
+            try connection.query("SELECT number FROM commits") { row in
+                number = row.int(0) ?? 0
+                return false
+            }
+        }
+        return UInt32(truncatingIfNeeded: number)
     }
 
     func contents(at now: WallTime) throws -> Contents {
@@ -136,8 +154,14 @@ struct StateFile: Sendable {
     }
 
     /// One transaction: it is on the disk when this returns.
+    /// Noted after it, so that a process that is killed in between has noted one too few, and never one too many.
     func apply(_ batch: StoreBatch) throws {
+        let number = try commits() &+ 1
         try database.transaction { connection in
+            try connection.execute("UPDATE commits SET number = ?1", [.int(Int64(number))])
+            if connection.changes == 0 {
+                try connection.execute("INSERT INTO commits VALUES (?1)", [.int(Int64(number))])
+            }
             for (id, message) in batch.messages {
                 try connection.execute(
                     "INSERT OR REPLACE INTO messages VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -172,6 +196,7 @@ struct StateFile: Sendable {
                     "DELETE FROM requests WHERE verb = ?1 AND id = ?2", [.text(key.verb), .text(key.id)])
             }
         }
+        try? counters?.note(commits: number)
         if batch.isEmptied { try database.perform { try $0.execute("PRAGMA incremental_vacuum") } }
     }
 }

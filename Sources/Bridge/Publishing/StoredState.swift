@@ -72,13 +72,25 @@ public struct StoredState {
         let lock = try FileLock(path: path + ".lock")
         let (database, damaged) = try Database.openSettingAside(path: path)
         let file = try StateFile(database: database, lock: lock)
+        // Before anything is written there: what was damaged otherwise is found in here.
+        let commits = try file.commits()
         var opened = Opened(file: file, contents: try file.contents(at: now))
         if let damaged {
             opened.warnings.append(
                 "\(path) was damaged; it is kept as \(damaged), what waited in it is lost, and a new one is made")
         }
         do {
-            opened.counters = try CounterFile(path: path + ".sequences", isNew: damaged != nil)
+            var counters = try CounterFile(path: path + ".sequences", isNew: damaged != nil)
+            let lost = counters.commits &- commits
+            if lost > 0, lost < 1 << 31 {
+                opened.warnings.append(
+                    "\(path) lacks its last \(lost) commit\(lost == 1 ? "" : "s"): it, or \(path)-wal, was damaged,"
+                        + " replaced or removed. What waited there for the broker may be lost, and commands that are"
+                        + " asked again may run again; the sequences of values begin anew, under a new epoch")
+                counters = try CounterFile(path: path + ".sequences", isNew: true)
+            }
+            opened.counters = counters
+            opened.file.counters = counters
         } catch {
             opened.warnings.append("\(error); the sequences of values begin anew, under a new epoch, with each start")
         }

@@ -58,15 +58,19 @@ struct StateFile: Sendable {
                 CREATE TABLE requests (verb TEXT NOT NULL, id TEXT NOT NULL, payload BLOB NOT NULL,
                 expires INTEGER NOT NULL, answer BLOB, PRIMARY KEY (verb, id)) WITHOUT ROWID
                 """)
+            try connection.execute(Self.commitsTable)
             try connection.setSchemaVersion(Int32(Self.schema))
             try connection.execute("PRAGMA synchronous=FULL")
         }
         try database.perform { connection in
             try connection.execute("PRAGMA journal_size_limit=4194304")
-            // One row, in files of former versions too.
-            try connection.execute("CREATE TABLE IF NOT EXISTS commits (number INTEGER NOT NULL)")
+            // Files of former versions lack it.
+            try connection.execute(Self.commitsTable)
         }
     }
+
+    /// Has one row, from the first commit on.
+    private static let commitsTable = "CREATE TABLE IF NOT EXISTS commits (number INTEGER NOT NULL)"
 
     /// Commits of ever that are in the file; it wraps around.
     func commits() throws -> UInt32 {

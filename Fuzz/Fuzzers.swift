@@ -11,6 +11,7 @@ private let fuzzers: [String: Fuzzer] = [
     "commands": CommandFuzzer.run,
     "values": ValueFuzzer.run,
     "topics": TopicFuzzer.run,
+    "packets": PacketFuzzer.run,
     "settings": SettingsFuzzer.run,
     "url": URLFuzzer.run,
     "pattern": PatternFuzzer.run,

@@ -217,7 +217,7 @@ final class CommandService {
 
     private func finish(_ entry: Running, _ result: Result<JSONValue, CommandError>) {
         if case .failure = result { failed &+= 1 }
-        let bytes = self.bytes(entry.id, result)
+        let bytes = Payloads.answer(id: entry.id, result, in: buffer)
         let expires = minimumExpiry(entry.expires)
         guard let key = entry.key else {
             if let route = entry.route { send(bytes, to: route, expires: expires) }
@@ -238,15 +238,9 @@ final class CommandService {
         return max(expires, WallTime(milliseconds: clock.wallNow.milliseconds + 1000))
     }
 
-    private func bytes(_ id: JSONValue, _ result: Result<JSONValue, CommandError>) -> [UInt8] {
-        buffer.removeAll()
-        buffer.append(Payloads.answer(id: id, result))
-        return buffer.bytes
-    }
-
     private func answer(_ id: JSONValue, _ result: Result<JSONValue, CommandError>, to routes: [AnswerRoute]) {
         failed &+= 1
-        let bytes = self.bytes(id, result)
+        let bytes = Payloads.answer(id: id, result, in: buffer)
         for route in routes { send(bytes, to: route, expires: nil) }
     }
 

@@ -82,7 +82,7 @@ final class RequestLedger {
             let entry = Entry(
                 key: request.key, payload: request.payload, expires: now + min(left, window), route: nil)
             entry.isRecorded = true
-            entry.answer = request.answer ?? Payloads.answer(id: request.key.json, .failure(Self.unknown)).serialised()
+            entry.answer = request.answer ?? Payloads.answer(id: request.key.json, .failure(Self.unknown))
             entries[request.key] = entry
             order.append(entry)
             size += entry.size
@@ -163,7 +163,9 @@ final class RequestLedger {
         while oldest < order.count, order[oldest].isGone { oldest += 1 }
         // One that runs for long may stand before many that are gone.
         guard order.count > 2 * entries.count + 256 else { return }
-        order.removeAll { $0.isGone }
+        var kept: [Entry] = []
+        for index in oldest..<order.count where !order[index].isGone { kept.append(order[index]) }
+        order = kept
         oldest = 0
     }
 }

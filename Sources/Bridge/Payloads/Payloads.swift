@@ -118,18 +118,28 @@ enum Payloads {
         ])
     }
 
-    static func answer(id: JSONValue, _ result: Result<JSONValue, CommandError>) -> JSONValue {
+    /// The answer to a request as the only text of a buffer.
+    static func answer(
+        id: JSONValue, _ result: Result<JSONValue, CommandError>, in buffer: OutputBuffer = OutputBuffer()
+    ) -> [UInt8] {
+        buffer.removeAll()
+        buffer.append("{\"id\":")
+        buffer.append(id)
         switch result {
         case .success(let data):
-            return .object([("id", id), ("status", .string("ok")), ("data", data)])
+            buffer.append(",\"status\":\"ok\",\"data\":")
+            buffer.append(data)
         case .failure(let error):
             var members: [(String, JSONValue)] = [
                 ("code", .string(error.code.rawValue)), ("message", .string(error.message)),
             ]
             if let att = error.att { members.append(("att", .int(Int64(att)))) }
             if let bluez = error.bluez { members.append(("bluez", .string(bluez))) }
-            return .object([("id", id), ("status", .string("error")), ("error", .object(members))])
+            buffer.append(",\"status\":\"error\",\"error\":")
+            buffer.append(.object(members))
         }
+        buffer.append(UInt8(ascii: "}"))
+        return buffer.bytes
     }
 }
 

@@ -182,7 +182,8 @@ public final class MQTTClient {
     private func scheduleTick(_ connection: Connection) {
         let keepAlive = connection.info?.serverKeepAlive ?? settings.keepAlive
         guard keepAlive > 0 else { return }
-        ticker = clock.schedule(after: .seconds(max(1, min(Int(keepAlive) / 6, 10)))) { [weak self, weak connection] in
+        let interval = Duration.seconds(max(1, min(Int(keepAlive) / 6, 10)))
+        ticker = clock.scheduleUpkeep(after: interval) { [weak self, weak connection] in
             guard let self, let connection, self.connection === connection else { return }
             connection.tick()
             if self.connection === connection { self.scheduleTick(connection) }

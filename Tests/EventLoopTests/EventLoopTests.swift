@@ -1,6 +1,7 @@
-import EventLoop
 import Glibc
 import XCTest
+
+@testable import EventLoop
 
 final class EventLoopTests: XCTestCase {
     override class func setUp() { EventLoop.shared.startThread() }

@@ -126,7 +126,7 @@ public final class Bridge {
     }
 
     private func every(_ interval: Duration, _ body: @escaping @EventLoopActor (Bridge) -> Void) {
-        let timer = clock.schedule(after: interval) { [weak self] in
+        let timer = clock.scheduleUpkeep(after: interval) { [weak self] in
             guard let self, !self.isStopping else { return }
             body(self)
             self.timers.removeAll { !$0.isPending }

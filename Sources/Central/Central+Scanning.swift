@@ -182,7 +182,7 @@ extension Central {
         guard adapter.discovery.isRunning, !adapter.discovery.isMonitoring, let interval = options.renewInterval else {
             return
         }
-        adapter.renewTimer = clock.schedule(after: interval) { [weak self, weak adapter] in
+        adapter.renewTimer = clock.scheduleUpkeep(after: interval) { [weak self, weak adapter] in
             guard let self, let adapter else { return }
             perform(adapter.discovery.renew(), on: adapter)
         }

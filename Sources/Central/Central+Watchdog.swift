@@ -14,7 +14,7 @@ extension Central {
             return
         }
         guard adapter.silenceTimer == nil else { return }
-        adapter.silenceTimer = clock.schedule(after: policy.tick) { [weak self, weak adapter] in
+        adapter.silenceTimer = clock.scheduleUpkeep(after: policy.tick) { [weak self, weak adapter] in
             guard let self, let adapter else { return }
             adapter.silenceTimer = nil
             look(at: adapter)

@@ -7,9 +7,20 @@ public protocol LoopClock: AnyObject {
     /// Calls `body` on the loop once `interval` has passed. The timer lives until it fires or is cancelled.
     @discardableResult
     func schedule(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer
+
+    /// The same for upkeep that comes again and again, and that may come a little earlier or later together with other
+    /// upkeep, so that the process wakes up once for all of it.
+    @discardableResult
+    func scheduleUpkeep(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer
 }
 
 extension LoopClock {
+    /// At its time exactly, as tests expect it.
+    @discardableResult
+    public func scheduleUpkeep(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
+        schedule(after: interval, body)
+    }
+
     /// Suspends for `interval`; ends early, with `CancellationError`, where the task is cancelled.
     public func sleep(for interval: Duration) async throws {
         let box = SleepBox()
@@ -53,6 +64,22 @@ public final class SystemClock: LoopClock {
     @discardableResult
     public func schedule(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
         EventLoop.shared.schedule(at: .now + interval, body)
+    }
+
+    @discardableResult
+    public func scheduleUpkeep(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
+        EventLoop.shared.schedule(at: Self.upkeepTime(after: interval, from: .now), body)
+    }
+
+    /// For an interval of whole five seconds the nearest beat of five seconds, so that all such upkeep comes at one time;
+    /// any other interval stays as it is. Pure.
+    nonisolated static func upkeepTime(after interval: Duration, from now: MonotonicTime) -> MonotonicTime {
+        let beat: Int64 = 5_000_000_000
+        let length = interval.clampedNanoseconds
+        let exact = now + interval
+        guard length > 0, length % beat == 0 else { return exact }
+        let nearest = (exact + .nanoseconds(beat / 2)).nanoseconds / UInt64(beat) * UInt64(beat)
+        return MonotonicTime(nanoseconds: nearest)
     }
 }
 

@@ -185,7 +185,7 @@ public final class MQTTClient {
         let keepAlive = connection.info?.serverKeepAlive ?? settings.keepAlive
         guard keepAlive > 0 else { return }
         let pause = Duration.seconds(max(1, min(Int(keepAlive) / 6, 10)))
-        ticker = clock.schedule(after: pause) { [weak self, weak connection] in
+        ticker = clock.scheduleUpkeep(after: pause) { [weak self, weak connection] in
             guard let self, let connection, self.connection === connection else { return }
             connection.tick(pause)
             if self.connection === connection { self.scheduleTick(connection) }

@@ -1,6 +1,7 @@
-import EventLoop
 import Glibc
 import XCTest
+
+@testable import EventLoop
 
 final class EventLoopTests: XCTestCase {
     override class func setUp() { EventLoop.shared.startThread() }
@@ -57,6 +58,26 @@ final class EventLoopTests: XCTestCase {
         try await isOver.value(timeout: .seconds(10))
         isBusy = false
         registration.cancel()
+    }
+
+    func testUpkeepOfWholeFiveSecondsMeetsOnOneBeat() {
+        func time(_ interval: Duration, from milliseconds: UInt64) -> UInt64 {
+            let now = MonotonicTime(nanoseconds: milliseconds * 1_000_000)
+            return SystemClock.upkeepTime(after: interval, from: now).nanoseconds / 1_000_000
+        }
+        XCTAssertEqual(time(.seconds(5), from: 12_400), 15_000)
+        XCTAssertEqual(time(.seconds(5), from: 12_600), 20_000)
+        // From beat to beat no time is lost, although a timer is always a little late.
+        XCTAssertEqual(time(.seconds(5), from: 15_001), 20_000)
+        XCTAssertEqual(time(.seconds(10), from: 20_300), 30_000)
+        XCTAssertEqual(time(.seconds(60), from: 14_999), 75_000)
+        // Whoever asks for another interval gets it.
+        XCTAssertEqual(time(.seconds(7), from: 12_400), 19_400)
+        XCTAssertEqual(time(.milliseconds(1), from: 12_400), 12_401)
+        XCTAssertEqual(time(.zero, from: 12_400), 12_400)
+        XCTAssertEqual(
+            SystemClock.upkeepTime(after: .seconds(5), from: MonotonicTime(nanoseconds: .max)).nanoseconds
+                % 5_000_000_000, 0)
     }
 
     // MARK: Descriptors

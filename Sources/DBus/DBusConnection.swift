@@ -80,7 +80,7 @@ public final class DBusConnection {
         watches = WatchSet()
         dbus_connection_set_exit_on_disconnect(pointer, 0)
         Self.open[ObjectIdentifier(self)] = self
-        guard setFunctions() else {
+        guard Self.setFunctions(of: pointer, Unmanaged.passUnretained(self).toOpaque()) else {
             shutDown()
             throw DBusError(
                 code: .disconnected, name: nil,
@@ -88,8 +88,8 @@ public final class DBusConnection {
         }
     }
 
-    private func setFunctions() -> Bool {
-        let me = Unmanaged.passUnretained(self).toOpaque()
+    /// Not isolated, since each call of an isolated closure by C is checked, which costs more than the closure does.
+    private nonisolated static func setFunctions(of pointer: OpaquePointer, _ me: UnsafeMutableRawPointer) -> Bool {
         dbus_connection_set_dispatch_status_function(
             pointer,
             { _, status, me in
@@ -98,20 +98,28 @@ public final class DBusConnection {
             }, me, nil)
         let filter: DBusHandleMessageFunction = { _, message, me in
             guard let message else { return DBUS_HANDLER_RESULT_NOT_YET_HANDLED }
+            nonisolated(unsafe) let arrived = message
             var result = DBUS_HANDLER_RESULT_NOT_YET_HANDLED
-            DBusConnection.from(me) { result = $0.handle(message) }
+            DBusConnection.from(me) { result = $0.handle(arrived) }
             return result
         }
         return dbus_connection_add_filter(pointer, filter, me, nil) != 0
             && dbus_connection_set_watch_functions(
                 pointer,
                 { watch, me in
+                    nonisolated(unsafe) let watch = watch
                     var isAdded = false
                     DBusConnection.from(me) { isAdded = $0.add(watch) }
                     return isAdded ? 1 : 0
                 },
-                { watch, me in DBusConnection.from(me) { $0.watches.remove(watch) } },
-                { watch, me in DBusConnection.from(me) { $0.update(watch) } }, me, nil) != 0
+                { watch, me in
+                    nonisolated(unsafe) let watch = watch
+                    DBusConnection.from(me) { $0.watches.remove(watch) }
+                },
+                { watch, me in
+                    nonisolated(unsafe) let watch = watch
+                    DBusConnection.from(me) { $0.update(watch) }
+                }, me, nil) != 0
     }
 
     private static func text(of address: DBusAddress) -> String {
@@ -160,19 +168,24 @@ public final class DBusConnection {
     // MARK: Reading
 
     private func add(_ watch: OpaquePointer?) -> Bool {
-        watches.add(watch) { [weak self] watch, flags in
-            guard let self, isOpen else { return }
-            isReading = true
-            dbus_watch_handle(watch, flags)
-            isReading = false
-        } afterwards: { [weak self] in
-            guard let self else { return false }
-            let count = dispatch()
-            dispatchedInTurn += count
-            if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
-            dispatchedInTurn = 0
-            return false
-        }
+        watches.add(watch, for: self)
+    }
+
+    /// A watch of ours has something.
+    func handle(_ watch: OpaquePointer, _ flags: UInt32) {
+        guard isOpen else { return }
+        isReading = true
+        dbus_watch_handle(watch, flags)
+        isReading = false
+    }
+
+    /// Hands on what the watches have read. True where there is more to read, for which no turn of the loop is needed.
+    func dispatchAfterReading() -> Bool {
+        let count = dispatch()
+        dispatchedInTurn += count
+        if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
+        dispatchedInTurn = 0
+        return false
     }
 
     private func update(_ watch: OpaquePointer?) {

@@ -30,6 +30,11 @@ final class Connection {
     /// Those that leave past it. They are written while libmosquitto is between two packets, and it writes while these
     /// are: `mosquitto_threaded_set` keeps every call but `mosquitto_loop_write` from the socket.
     private var packets = PacketQueue()
+    /// Without TLS those of QoS 1 leave past it as well, and their acknowledgements are read before it looks.
+    private var acknowledged = AcknowledgedPackets()
+    private var acknowledgements = AcknowledgementReader()
+    /// libmosquitto has read a part of a packet.
+    private var isLibraryReading = false
     private(set) var tokens = TokenQueue()
 
     private var depth = 0
@@ -53,6 +58,12 @@ final class Connection {
     /// libmosquitto holds the rest of a packet.
     private var isInsidePacket = false
 
+    private let isPlain: Bool
+    private let isVersion5: Bool
+    /// Unacknowledged messages that the broker takes, and the largest packet.
+    private var receiveMaximum = 1
+    private(set) var maximumPacketSize = 0
+
     var isOpen: Bool { info != nil && !isClosed && !isDisconnecting }
     /// Bytes of QoS 0 messages that wait for the socket.
     var pendingBytes: Int { pending.bytes + packets.count }
@@ -61,6 +72,8 @@ final class Connection {
         self.instance = instance
         self.delegate = delegate
         settings = instance.settings
+        isPlain = settings.tls == nil
+        isVersion5 = settings.version == .v5
     }
 
     /// Watches the socket that the worker has connected, and sends the CONNECT packet.
@@ -98,26 +111,79 @@ final class Connection {
     private func read() {
         // libmosquitto reads one packet at a time: go on for as long as packets come, but let others have their turn.
         for _ in 0..<32 where !isClosed {
+            if isPlain, info != nil, !isLibraryReading {
+                let front = readAcknowledgements()
+                if front == .nothing { break }
+                if front == .acknowledgements { continue }
+            }
             let before = callbacks
             call {
                 isReading = true
                 defer { isReading = false }
-                return mosquitto_loop_read(instance.pointer, 1)
+                errno = 0
+                let status = mosquitto_loop_read(instance.pointer, 1)
+                // A packet without a callback that was read whole leaves errno alone.
+                isLibraryReading = callbacks == before && errno == EAGAIN
+                return status
             }
             if callbacks == before { break }
         }
         if !isClosed { flush() }
     }
 
+    private enum Front {
+        /// What there was is read.
+        case nothing
+        case acknowledgements
+        /// A packet for libmosquitto, or the end of the connection.
+        case other
+    }
+
+    /// Takes the acknowledgements at the front of what there is to read.
+    private func readAcknowledgements() -> Front {
+        let socket = mosquitto_socket(instance.pointer)
+        let room = Self.readBuffer
+        let count = recv(socket, room.baseAddress, room.count, Int32(MSG_PEEK))
+        guard count > 0 else { return count < 0 && errno == EAGAIN ? .nothing : .other }
+        let bytes = UnsafeRawBufferPointer(rebasing: room[..<count])
+        guard acknowledgements.isInside || bytes[0] == AcknowledgementReader.type else { return .other }
+        var place = 0
+        // What is called here only queues.
+        depth += 1
+        do throws(MQTTFault) {
+            while !isClosed, let (identifier, reason) = try acknowledgements.next(bytes, &place) {
+                guard let token = tokens.remove(packet: identifier) else { continue }
+                acknowledged.acknowledged(limit: receiveMaximum)
+                delegate?.connection(self, acknowledged: token, reason: reason)
+            }
+        } catch {
+            fault = error
+        }
+        depth -= 1
+        guard !isClosed else { return .nothing }
+        if let fault {
+            end(fault)
+            return .nothing
+        }
+        // They are still the first to be read.
+        _ = recv(socket, room.baseAddress, place, 0)
+        if place < count { return .other }
+        return count < room.count ? .nothing : .acknowledgements
+    }
+
+    /// One for all connections: it is used within one call.
+    private static let readBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 4 << 10, alignment: 8)
+
     private func write() {
         bytesSinceFlush = 0
         // A packet that was begun is ended first, whoever began it. Then come libmosquitto's, which must arrive: a flood
         // of advertisements would hold them up for as long as it lasts.
-        if packets.begun > 0 { writePackets(packets.begun) }
-        if !isClosed, packets.begun == 0 { writeLibrary() }
-        if !isClosed, !isInsidePacket { writePackets(packets.count) }
+        if packets.begun > 0 { writePackets(0, packets.begun) }
+        if !isClosed, acknowledged.out.begun > 0 { writePackets(acknowledged.out.begun, 0) }
+        if !isClosed, packets.begun == 0, acknowledged.out.begun == 0 { writeLibrary() }
+        if !isClosed, !isInsidePacket, packets.begun == 0 { writePackets(acknowledged.out.count, packets.count) }
         guard !isClosed else { return }
-        isBlocked = isInsidePacket || packets.count > 0
+        isBlocked = isInsidePacket || packets.count > 0 || acknowledged.out.count > 0
         registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
         if !isBlocked { finishUnacknowledgeable() }
     }
@@ -139,16 +205,26 @@ final class Connection {
         if !isInsidePacket { pending.removeAll() }
     }
 
-    /// Writes the first `limit` bytes of our own packets, or as many as the socket takes.
-    private func writePackets(_ limit: Int) {
+    /// Writes so many bytes of our own packets of QoS 1, and then of QoS 0, or as many as the socket takes.
+    private func writePackets(_ limit1: Int, _ limit0: Int) {
         let socket = mosquitto_socket(instance.pointer)
-        var left = limit
-        while left > 0 {
-            let bytes = packets.bytes
-            let count = send(socket, bytes.baseAddress, min(left, bytes.count), Int32(MSG_NOSIGNAL))
+        var left1 = limit1
+        var left0 = limit0
+        while left1 + left0 > 0 {
+            let first = UnsafeRawBufferPointer(rebasing: acknowledged.out.bytes.prefix(left1))
+            let second = UnsafeRawBufferPointer(rebasing: packets.bytes.prefix(left0))
+            let count =
+                left0 == 0
+                ? send(socket, first.baseAddress, first.count, Int32(MSG_NOSIGNAL))
+                : left1 == 0
+                    ? send(socket, second.baseAddress, second.count, Int32(MSG_NOSIGNAL))
+                    : cmosquitto_send_both(socket, first.baseAddress, first.count, second.baseAddress, second.count)
             if count >= 0 {
-                packets.removeFirst(count)
-                left -= count
+                let count1 = min(count, left1)
+                if count1 > 0 { acknowledged.out.removeFirst(count1) }
+                if count > count1 { packets.removeFirst(count - count1) }
+                left1 -= count1
+                left0 -= count - count1
             } else if errno != EINTR {
                 if errno != EAGAIN { writingFailed(errno) }
                 return
@@ -159,6 +235,7 @@ final class Connection {
     /// The broker closed the connection; what it said before still stands to be read.
     private func writingFailed(_ number: Int32) {
         packets.removeFirst(packets.count)
+        acknowledged.out.removeFirst(acknowledged.out.count)
         read()
         guard !isClosed else { return }
         brokenBy = number
@@ -168,7 +245,7 @@ final class Connection {
     /// Writes what is queued.
     func flush() {
         guard !isClosed, depth == 0, !isBlocked else { return }
-        if packets.count > 0 || mosquitto_want_write(instance.pointer) { write() }
+        if packets.count > 0 || acknowledged.out.count > 0 || mosquitto_want_write(instance.pointer) { write() }
     }
 
     /// Keeps the connection alive, or finds it dead. Source: `mosquitto_loop_misc`.
@@ -239,11 +316,34 @@ final class Connection {
 
     /// Queues one message of QoS 0 that is not retained, without libmosquitto; false where it has to have it.
     func publishPlain(topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer) -> Bool {
-        guard settings.tls == nil,
-            packets.append(topic: topic, payload: payload, hasProperties: settings.version == .v5)
-        else { return false }
+        guard isPlain, packets.append(topic: topic, payload: payload, hasProperties: isVersion5) else { return false }
         queued(payload.count)
         return true
+    }
+
+    /// Queues one message of QoS 1 without libmosquitto; nil where it has to have it.
+    func publishAcknowledged(
+        topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer, retain: Bool, properties: PublishProperties?,
+        size: Int, token: PublishToken
+    ) -> PublishOutcome? {
+        guard isPlain, let info, info.maximumQoS > 0, info.retainAvailable || !retain else { return nil }
+        let length = strlen(topic)
+        // Source: `mosquitto_pub_topic_check`, `mosquitto_validate_utf8`.
+        guard length > 0, length <= 65_535, mosquitto_pub_topic_check(topic) == 0,
+            mosquitto_validate_utf8(topic, Int32(length)) == 0
+        else { return .dropped(.invalidTopic) }
+        var encoded: [UInt8]? = isVersion5 ? [] : nil
+        if isVersion5, let properties {
+            guard let bytes = properties.encoded else { return .dropped(.failed) }
+            encoded = bytes
+        }
+        let identifier = acknowledged.append(
+            topic: UnsafeRawBufferPointer(start: topic, count: length), payload: payload, retain: retain,
+            properties: encoded, limit: receiveMaximum)
+        guard let identifier else { return .dropped(.tooLarge) }
+        tokens.append(packet: identifier, token: token.number, size: size)
+        queued(size)
+        return .sent(token)
     }
 
     /// Queues one message; it leaves with the end of this batch of events. Source: `mosquitto_publish_v5`.
@@ -368,6 +468,8 @@ final class Connection {
         }
         info.serverKeepAlive = PublishProperties.int16(properties, MQTT_PROP_SERVER_KEEP_ALIVE)
         self.info = info
+        receiveMaximum = max(1, Int(min(info.receiveMaximum, settings.inFlight)))
+        maximumPacketSize = Int(min(info.maximumPacketSize, 268_435_455))
         delegate?.connectionOpened(self, info)
     }
 

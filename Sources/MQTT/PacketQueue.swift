@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// PUBLISH packets of QoS 0 on their way to a plain socket, one after another: a whole batch leaves in one `write(2)`,
-/// where libmosquitto makes two system calls and takes three locks for each packet.
+/// PUBLISH packets on their way to a plain socket, one after another: a whole batch leaves in one `write(2)`, where
+/// libmosquitto makes two system calls and takes three locks for each packet.
 ///
 /// It grows to what a batch needs and is then reused, so that a packet takes no memory.
 /// Source: MQTT 5.0 and MQTT 3.1.1, sections 2.1, 2.2 and 3.3.
@@ -39,26 +39,51 @@ struct PacketQueue: ~Copyable {
         let name = UnsafeRawPointer(topic).assumingMemoryBound(to: UInt8.self)
         for index in 0..<length where !Self.isPlain(name[index]) { return false }
         let rest = 2 + length + (hasProperties ? 1 : 0) + payload.count
-        guard rest <= 268_435_455 else { return false }
-        reserve(5 + rest)
-        var place = start + end
-        place = Self.put(0x30, at: place)
-        var left = rest
-        repeat {
-            place = Self.put(UInt8(left & 0x7f) | (left > 0x7f ? 0x80 : 0), at: place)
-            left >>= 7
-        } while left > 0
-        place = Self.put(UInt8(length >> 8), at: place)
-        place = Self.put(UInt8(length & 0xff), at: place)
-        place.update(from: name, count: length)
-        place += length
+        guard rest <= Self.longest else { return false }
+        var place = begin(0x30, rest)
+        place = Self.put(UnsafeRawBufferPointer(start: name, count: length), prefixed: true, at: place)
         if hasProperties { place = Self.put(0, at: place) }
-        if let from = payload.baseAddress {
-            UnsafeMutableRawPointer(place).copyMemory(from: from, byteCount: payload.count)
-            place += payload.count
-        }
-        end = place - start
+        end = Self.put(payload, prefixed: false, at: place) - start
         return true
+    }
+
+    /// Adds a packet with QoS 1, whose topic the caller has looked at. False where it is larger than MQTT allows.
+    /// - Parameter properties: their bytes without their length; nil: MQTT 3.1.1, which has none.
+    mutating func append(
+        topic: UnsafeRawBufferPointer, payload: UnsafeRawBufferPointer, retain: Bool, identifier: UInt16,
+        properties: [UInt8]?
+    ) -> Bool {
+        let length = (properties?.count).map { $0 + Self.lengthSize($0) } ?? 0
+        let rest = 2 + topic.count + 2 + length + payload.count
+        guard rest <= Self.longest, topic.count <= 65_535 else { return false }
+        var place = begin(retain ? 0x33 : 0x32, rest)
+        place = Self.put(topic, prefixed: true, at: place)
+        place = Self.put(UInt8(identifier >> 8), at: place)
+        place = Self.put(UInt8(identifier & 0xff), at: place)
+        if let properties {
+            place = Self.put(length: properties.count, at: place)
+            for byte in properties { place = Self.put(byte, at: place) }
+        }
+        end = Self.put(payload, prefixed: false, at: place) - start
+        return true
+    }
+
+    /// Moves the first packet to the end of another queue.
+    mutating func moveFirst(to other: inout PacketQueue) {
+        guard count > 0 else { return }
+        let length = min(packetLength(at: head), count)
+        other.reserve(length)
+        (other.start + other.end).update(from: start + head, count: length)
+        other.end += length
+        removeFirst(length)
+    }
+
+    private static let longest = 268_435_455
+
+    /// Makes room for a packet and writes its fixed header.
+    private mutating func begin(_ type: UInt8, _ rest: Int) -> UnsafeMutablePointer<UInt8> {
+        reserve(5 + rest)
+        return Self.put(length: rest, at: Self.put(type, at: start + end))
     }
 
     /// Drops the first bytes, which were written.
@@ -94,6 +119,33 @@ struct PacketQueue: ~Copyable {
             if byte < 0x80 { break }
         }
         return index - place + length
+    }
+
+    private static func lengthSize(_ length: Int) -> Int {
+        length < 1 << 7 ? 1 : length < 1 << 14 ? 2 : length < 1 << 21 ? 3 : 4
+    }
+
+    private static func put(length: Int, at start: UnsafeMutablePointer<UInt8>) -> UnsafeMutablePointer<UInt8> {
+        var place = start
+        var left = length
+        repeat {
+            place = put(UInt8(left & 0x7f) | (left > 0x7f ? 0x80 : 0), at: place)
+            left >>= 7
+        } while left > 0
+        return place
+    }
+
+    /// - Parameter prefixed: behind their number in two bytes.
+    private static func put(
+        _ bytes: UnsafeRawBufferPointer, prefixed: Bool, at start: UnsafeMutablePointer<UInt8>
+    ) -> UnsafeMutablePointer<UInt8> {
+        var place = start
+        if prefixed {
+            place = put(UInt8(truncatingIfNeeded: bytes.count >> 8), at: place)
+            place = put(UInt8(truncatingIfNeeded: bytes.count), at: place)
+        }
+        if let from = bytes.baseAddress { memcpy(place, from, bytes.count) }
+        return place + bytes.count
     }
 
     private static func put(_ byte: UInt8, at place: UnsafeMutablePointer<UInt8>) -> UnsafeMutablePointer<UInt8> {

@@ -66,6 +66,100 @@ final class PacketQueueTests: XCTestCase {
     }
 }
 
+/// Messages of QoS 1 that leave past libmosquitto, and their acknowledgements.
+final class AcknowledgedPacketsTests: XCTestCase {
+    private func append(
+        _ packets: inout AcknowledgedPackets, _ topic: String, _ payload: [UInt8], retain: Bool = false,
+        properties: [UInt8]? = nil, limit: Int = 10
+    ) -> UInt16? {
+        Array(topic.utf8).withUnsafeBytes { topic in
+            payload.withUnsafeBytes {
+                packets.append(topic: topic, payload: $0, retain: retain, properties: properties, limit: limit)
+            }
+        }
+    }
+
+    func testBytesOfAPacket() {
+        var packets = AcknowledgedPackets()
+        XCTAssertEqual(append(&packets, "a/b", [1, 2]), 0x8001)
+        XCTAssertEqual(append(&packets, "ü", [], retain: true, properties: []), 0x8002)
+        XCTAssertEqual(append(&packets, "c", [3], properties: [2, 0, 0, 0, 9]), 0x8003)
+        let expected: [UInt8] =
+            [0x32, 9, 0, 3, 0x61, 0x2f, 0x62, 0x80, 1, 1, 2] + [0x33, 7, 0, 2, 0xc3, 0xbc, 0x80, 2, 0]
+            + [0x32, 12, 0, 1, 0x63, 0x80, 3, 5, 2, 0, 0, 0, 9, 3]
+        XCTAssertEqual(Array(packets.out.bytes), expected)
+        XCTAssertNil(append(&packets, String(repeating: "a", count: 65_536), []))
+        XCTAssertEqual(Array(packets.out.bytes), expected)
+    }
+
+    func testMoreThanTheBrokerTakesWaitsInOrder() {
+        var packets = AcknowledgedPackets()
+        var payloads: [UInt8] = []
+        for number: UInt8 in 0..<50 { XCTAssertNotNil(append(&packets, "t", [number], limit: 3)) }
+        for _ in 0..<60 {
+            while packets.out.count > 0 {
+                payloads.append(packets.out.bytes[7])
+                XCTAssertTrue(packets.out.count % 8 == 0 && packets.out.count <= 24)
+                packets.out.removeFirst(8)
+            }
+            packets.acknowledged(limit: 3)
+        }
+        XCTAssertEqual(payloads, Array(0..<50))
+    }
+
+    func testIdentifiersStayInTheirHalf() {
+        var packets = AcknowledgedPackets()
+        var seen: Set<UInt16> = []
+        for _ in 0..<40_000 {
+            if let identifier = append(&packets, "t", []) { seen.insert(identifier) }
+            packets.out.removeFirst(packets.out.count)
+            packets.acknowledged(limit: 10)
+        }
+        XCTAssertEqual(seen.min(), 0x8000)
+        XCTAssertEqual(seen.max(), 0xffff)
+        XCTAssertEqual(seen.count, 0x8000)
+    }
+
+    func testAcknowledgementsAreReadInWhateverPieces() throws {
+        let words: [UInt8] = [0x40, 0x86, 1, 0x80, 3, 0x97] + [UInt8](repeating: 0x40, count: 131)
+        let all: [UInt8] = [0x40, 2, 0x80, 1, 0x40, 3, 0x80, 2, 0x10] + words + [0x40, 4, 0x80, 4, 0, 0, 0xd0, 0]
+        for size in 1...all.count {
+            var reader = AcknowledgementReader()
+            var seen: [String] = []
+            var start = 0
+            var isOther = false
+            while start < all.count, !isOther {
+                let piece = Array(all[start..<min(start + size, all.count)])
+                try piece.withUnsafeBytes { bytes in
+                    var place = 0
+                    while let (identifier, reason) = try reader.next(bytes, &place) {
+                        seen.append("\(identifier) \(reason)")
+                    }
+                    isOther = place < bytes.count
+                    start += place
+                }
+            }
+            XCTAssertEqual(seen, ["32769 0", "32770 16", "32771 151", "32772 0"], "pieces of \(size)")
+            XCTAssertTrue(isOther)
+            XCTAssertEqual(start, all.count - 2, "PINGRESP is for another")
+            XCTAssertFalse(reader.isInside)
+        }
+    }
+
+    func testAPacketThatMQTTDoesNotAllowIsAFault() {
+        for bytes: [UInt8] in [[0x40, 1, 0], [0x40, 0], [0x40, 0x80, 0x80, 0x80, 0x80, 1]] {
+            var reader = AcknowledgementReader()
+            var place = 0
+            do {
+                let item = try bytes.withUnsafeBytes { try reader.next($0, &place) }
+                XCTFail("\(String(describing: item))")
+            } catch {
+                XCTAssertEqual((error as? MQTTFault)?.code, .protocolError)
+            }
+        }
+    }
+}
+
 final class PlainPublishTests: BrokerTestCase {
     /// What leaves past libmosquitto and what leaves through it share one socket.
     @EventLoopActor

@@ -1,0 +1,66 @@
+internal import CDBus
+public import EventLoop
+internal import Glibc
+
+/// The arguments of a message where they lie in it: libdbus keeps a message's body as one piece in the wire's form, and
+/// gives out texts as pointers into that piece. So the first text tells where the body begins.
+/// Source: `dbus_message_iter_get_basic`.
+struct BodyView {
+    let arguments: UnsafeRawBufferPointer
+    let signature: UnsafeRawBufferPointer
+
+    /// Nil for a message whose arguments do not begin with a text, in however many arrays.
+    init?(_ message: OpaquePointer) {
+        var place = DBusMessageIter()
+        // Brings the body to this machine's byte order, too.
+        guard dbus_message_iter_init(message, &place) != 0, let types = dbus_message_get_signature(message) else {
+            return nil
+        }
+        var offset = 0
+        var code = dbus_message_iter_get_arg_type(&place)
+        while code == Self.array || code == Self.entry {
+            if code == Self.array { offset += 4 } else { offset = WireReader.align(offset, to: 8) }
+            var inner = DBusMessageIter()
+            dbus_message_iter_recurse(&place, &inner)
+            place = inner
+            code = dbus_message_iter_get_arg_type(&place)
+        }
+        guard code == DBusType.string.character || code == DBusType.objectPath.character else { return nil }
+        var text: UnsafePointer<UInt8>?
+        dbus_message_iter_get_basic(&place, &text)
+        // Behind the text's length stands its first character.
+        offset = WireReader.align(offset, to: 4) + 4
+        guard let text, UnsafeRawPointer(text - 4).loadUnaligned(as: UInt32.self) == strlen(text) else { return nil }
+        let start = UnsafePointer(text - offset)
+        signature = UnsafeRawBufferPointer(start: types, count: strlen(types))
+        guard let length = Self.length(start, signature) else { return nil }
+        arguments = UnsafeRawBufferPointer(start: start, count: length)
+    }
+
+    private static let array = Int32(DBusType.array.character)
+    /// Here libdbus's constants are letters, and not the signature's brackets.
+    private static let entry = Int32(UInt8(ascii: "e"))
+
+    /// Of a message. Source: D-Bus specification, "Message Format".
+    private static let maximum = 1 << 27
+
+    /// Up to where the arguments reach. libdbus has looked at all of them when the message came, or has written them.
+    private static func length(_ start: UnsafePointer<UInt8>, _ signature: UnsafeRawBufferPointer) -> Int? {
+        var reader = WireReader(
+            UnsafeRawBufferPointer(start: start, count: maximum), signature: signature)
+        while !reader.isAtEnd { reader.next() }
+        return reader.isComplete ? reader.place : nil
+    }
+}
+
+extension DBusMessage {
+    /// Reads the arguments where they lie. Nil, without a call, where they do not begin with a text: then ``reader()``
+    /// serves. The reader is good during the call only.
+    public func withWireReader<Result>(_ body: @EventLoopActor (WireReader) -> Result) -> Result? {
+        guard let view = BodyView(pointer) else { return nil }
+        let result = body(WireReader(view.arguments, signature: view.signature))
+        // The caller may let go of the message in the call.
+        withExtendedLifetime(self) {}
+        return result
+    }
+}

@@ -1,5 +1,4 @@
 internal import CDBus
-public import EventLoop
 internal import Glibc
 
 /// The arguments of a message where they lie in it: libdbus keeps a message's body as one piece in the wire's form, and
@@ -50,17 +49,5 @@ struct BodyView {
             UnsafeRawBufferPointer(start: start, count: maximum), signature: signature)
         while !reader.isAtEnd { reader.next() }
         return reader.isComplete ? reader.place : nil
-    }
-}
-
-extension DBusMessage {
-    /// Reads the arguments where they lie. Nil, without a call, where they do not begin with a text: then ``reader()``
-    /// serves. The reader is good during the call only.
-    public func withWireReader<Result>(_ body: @EventLoopActor (WireReader) -> Result) -> Result? {
-        guard let view = BodyView(pointer) else { return nil }
-        let result = body(WireReader(view.arguments, signature: view.signature))
-        // The caller may let go of the message in the call.
-        withExtendedLifetime(self) {}
-        return result
     }
 }

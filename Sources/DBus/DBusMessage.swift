@@ -254,3 +254,15 @@ public struct DBusMessageView: ~Copyable {
         return strcmp(text, UnsafeRawPointer(other.utf8Start).assumingMemoryBound(to: CChar.self)) == 0
     }
 }
+
+extension DBusMessage {
+    /// Reads the arguments where they lie. Nil, without a call, where they do not begin with a text: then ``reader()``
+    /// serves. The reader is good during the call only.
+    public func withWireReader<Result>(_ body: @EventLoopActor (WireReader) -> Result) -> Result? {
+        guard let view = BodyView(pointer) else { return nil }
+        // The caller may let go of the message in the call.
+        let held = Unmanaged.passRetained(self)
+        defer { held.release() }
+        return body(WireReader(view.arguments, signature: view.signature))
+    }
+}

@@ -54,10 +54,14 @@ struct WatchSet {
         @EventLoopActor
         private func report(_ events: IOEvents) {
             // Either may be let go of on the way.
-            let held = (self, connection)
+            let connection = Unmanaged.passRetained(self.connection)
+            let entry = Unmanaged.passRetained(self)
+            defer {
+                entry.release()
+                connection.release()
+            }
             handle(events)
-            while connection.dispatchAfterReading() { handle(.read) }
-            withExtendedLifetime(held) {}
+            while self.connection.dispatchAfterReading() { handle(.read) }
         }
 
         /// Tells the connection of each enabled watch that an event is for.

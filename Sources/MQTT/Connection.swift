@@ -370,7 +370,7 @@ final class Connection {
 
     private func queued(_ size: Int) {
         bytesSinceFlush += size
-        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else { FlushQueue.shared.add(self) }
+        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else if !isDirty { FlushQueue.shared.add(self) }
     }
 
     /// The packet's identifier, or nil where libmosquitto refuses. Source: `mosquitto_subscribe_v5`.
@@ -515,7 +515,7 @@ final class FlushQueue {
     private var flushing: [Connection] = []
 
     private init() {
-        EventLoop.shared.addBatchHook { [weak self] in self?.flush() }
+        EventLoop.shared.addBatchHook { self.flush() }
     }
 
     func add(_ connection: Connection) {
@@ -526,6 +526,10 @@ final class FlushQueue {
 
     private func flush() {
         guard !dirty.isEmpty else { return }
+        if dirty.count == 1, let only = dirty.popLast() {
+            only.isDirty = false
+            return only.flush()
+        }
         swap(&dirty, &flushing)
         for connection in flushing {
             connection.isDirty = false

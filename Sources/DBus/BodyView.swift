@@ -40,14 +40,33 @@ struct BodyView {
     /// Here libdbus's constants are letters, and not the signature's brackets.
     private static let entry = Int32(UInt8(ascii: "e"))
 
-    /// Of a message. Source: D-Bus specification, "Message Format".
-    private static let maximum = 1 << 27
-
-    /// Up to where the arguments reach. libdbus has looked at all of them when the message came, or has written them.
+    /// Up to where the arguments reach; nil for a type that the hot path does not know. libdbus has looked at all of them
+    /// when the message came, or has written them.
     private static func length(_ start: UnsafePointer<UInt8>, _ signature: UnsafeRawBufferPointer) -> Int? {
-        var reader = WireReader(
-            UnsafeRawBufferPointer(start: start, count: maximum), signature: signature)
-        while !reader.isAtEnd { reader.next() }
-        return reader.isComplete ? reader.place : nil
+        var place = 0
+        var type = signature.assumingMemoryBound(to: UInt8.self).baseAddress ?? start
+        let end = type + signature.count
+        while type < end {
+            let code = type.pointee
+            let alignment = WireReader.alignment(of: code)
+            guard alignment > 0 else { return nil }
+            place = WireReader.align(place, to: alignment)
+            switch code {
+            case UInt8(ascii: "s"), UInt8(ascii: "o"): place += 4 + number(start + place) + 1
+            case UInt8(ascii: "a"):
+                let size = number(start + place)
+                place = WireReader.align(place + 4, to: max(1, WireReader.alignment(of: type[1]))) + size
+                type += WireReader.length(of: type, end) - 1
+            case UInt8(ascii: "v"), UInt8(ascii: "g"), UInt8(ascii: "("), UInt8(ascii: "{"): return nil
+            // The alignment of a fixed type is its size.
+            default: place += alignment
+            }
+            type += 1
+        }
+        return place
+    }
+
+    private static func number(_ place: UnsafePointer<UInt8>) -> Int {
+        Int(UnsafeRawPointer(place).loadUnaligned(as: UInt32.self))
     }
 }

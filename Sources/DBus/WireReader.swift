@@ -115,9 +115,6 @@ public struct WireReader: ArgumentReader {
 
     @inlinable public var isAtEnd: Bool { code == 0 }
 
-    /// All arguments of the signature were passed.
-    var isComplete: Bool { types == typesEnd && !isElement }
-
     @inlinable
     public func isAt(_ type: DBusType) -> Bool { code == type.character }
 

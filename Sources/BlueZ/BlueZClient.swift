@@ -5,8 +5,10 @@ public import EventLoop
 /// bus or bluetoothd goes; what was pending then fails at once.
 @EventLoopActor
 public final class BlueZClient {
-    public weak var delegate: (any BlueZDelegate)? {
-        didSet { mirror.delegate = delegate }
+    /// Held: a weak reference would be looked at with each advertisement.
+    public var delegate: (any BlueZDelegate)? {
+        get { mirror.delegate }
+        set { mirror.delegate = newValue }
     }
     public let agent = PairingAgent()
     public private(set) var state = BlueZState.stopped
@@ -119,7 +121,8 @@ public final class BlueZClient {
             guard let self, generation == self.generation else { return }
             lost(BlueZError(kind: .busLost, name: nil, message: "the bus closed the connection"))
         }
-        connection.addSignalHandler { [weak self] view in self?.handle(view) }
+        // Held for as long as the connection is open; weak references would be looked at with each signal.
+        connection.addSignalHandler { view in self.handle(view) }
         for rule in Self.rules { try await connection.addMatch(rule) }
         guard generation == self.generation else { return }
         failures = 0
@@ -172,11 +175,7 @@ public final class BlueZClient {
                 // First, so that what the mirror tells may already call BlueZ.
                 state = .running
                 agent.register()
-                if let arguments = reply.takeArguments() {
-                    arguments.withReader { mirror.load($0) }
-                } else {
-                    mirror.load(reply.reader())
-                }
+                if reply.withWireReader({ self.mirror.load($0) }) == nil { mirror.load(reply.reader()) }
                 delegate?.blueZ(didChange: state)
             case .failure(let error): loadFailed(BlueZError(error))
             }
@@ -196,7 +195,11 @@ public final class BlueZClient {
         if view.memberEquals("PropertiesChanged") {
             mirror.propertiesChanged(view)
         } else if view.memberEquals("InterfacesAdded") {
-            if view.withWireReader({ mirror.interfacesAdded($0) }) == nil { mirror.interfacesAdded(view.reader()) }
+            if let reader = view.wireReader() {
+                mirror.interfacesAdded(reader)
+            } else {
+                mirror.interfacesAdded(view.reader())
+            }
         } else if view.memberEquals("InterfacesRemoved") {
             mirror.interfacesRemoved(view.reader())
         } else if view.memberEquals("NameOwnerChanged") {

@@ -6,6 +6,8 @@ internal import EventLoop
 /// What has a wrong type is passed over.
 @EventLoopActor
 enum DeviceParser {
+    private static let records = RecordWriter()
+
     /// Reads `{sv}` entries. What changes with each advertisement is asked for first.
     static func apply<Reader: ArgumentReader>(_ entries: inout Reader, to device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
@@ -28,11 +30,11 @@ enum DeviceParser {
             fields.insert(.rssi)
         } else if key.equals("ManufacturerData") {
             guard value.isAt(.array) else { return true }
-            manufacturerData(value.enter(), into: &device.manufacturerData)
+            manufacturerData(value.enter(), of: device)
             fields.insert(.manufacturerData)
         } else if key.equals("ServiceData") {
             guard value.isAt(.array) else { return true }
-            serviceData(value.enter(), into: &device.serviceData)
+            serviceData(value.enter(), of: device)
             fields.insert(.serviceData)
         } else if key.equals("TxPower") {
             device.txPower = signal(value.int16())
@@ -56,7 +58,8 @@ enum DeviceParser {
         return Int8(exactly: value)
     }
 
-    private static func manufacturerData(_ entries: some ArgumentReader, into records: inout RecordBuffer) {
+    private static func manufacturerData(_ entries: some ArgumentReader, of device: RemoteDevice) {
+        let records = records
         var entries = entries
         records.removeAll()
         while entries.isAt(.dictEntry) {
@@ -66,9 +69,11 @@ enum DeviceParser {
             if let company { entry.enter().withByteArray { records.append(company: company, $0) } }
             entries.next()
         }
+        device.advertised.set(.manufacturerData, to: records.bytes)
     }
 
-    private static func serviceData(_ entries: some ArgumentReader, into records: inout RecordBuffer) {
+    private static func serviceData(_ entries: some ArgumentReader, of device: RemoteDevice) {
+        let records = records
         var entries = entries
         records.removeAll()
         while entries.isAt(.dictEntry) {
@@ -78,6 +83,7 @@ enum DeviceParser {
             if let uuid { entry.enter().withByteArray { records.append(uuid: uuid, $0) } }
             entries.next()
         }
+        device.advertised.set(.serviceData, to: records.bytes)
     }
 
     /// AD structures that BlueZ has no property for; of these the solicited services are used. True where they changed.
@@ -116,8 +122,8 @@ enum DeviceParser {
             set(&device.isResolved, value.bool(), .servicesResolved, &fields)
         } else if key.equals("Name") {
             let isChanged = value.withBytes { name in
-                if device.name.elementsEqual(name) { return false }
-                device.name = Array(name)
+                if device.nameBytes.elementsEqual(name) { return false }
+                device.advertised.set(.name, to: name)
                 return true
             }
             if isChanged == true { fields.insert(.name) }
@@ -192,6 +198,8 @@ enum DeviceParser {
         return fields
     }
 
+    private static var nothing: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: nil, count: 0) }
+
     /// Names of properties that BlueZ withdraws.
     static func invalidate(_ names: inout some ArgumentReader, of device: RemoteDevice) -> DeviceFields {
         var fields: DeviceFields = []
@@ -203,13 +211,13 @@ enum DeviceParser {
                 device.txPower = nil
                 fields.insert(.withdrawn)
             } else if names.equals("Name") {
-                device.name = []
+                device.advertised.set(.name, to: Self.nothing)
                 fields.formUnion([.name, .withdrawn])
             } else if names.equals("ManufacturerData") {
-                device.manufacturerData.removeAll()
+                device.advertised.set(.manufacturerData, to: Self.nothing)
                 fields.insert(.withdrawn)
             } else if names.equals("ServiceData") {
-                device.serviceData.removeAll()
+                device.advertised.set(.serviceData, to: Self.nothing)
                 fields.insert(.withdrawn)
             } else if names.equals("AdvertisingFlags") {
                 device.advertisingFlags = nil

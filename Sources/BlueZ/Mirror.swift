@@ -7,7 +7,7 @@ internal import EventLoop
 /// Each message is applied whole before anybody hears of it: first adapters, then devices, then GATT trees.
 @EventLoopActor
 final class Mirror {
-    weak var delegate: (any BlueZDelegate)?
+    var delegate: (any BlueZDelegate)?
     private(set) var table = PathTable()
     /// GATT objects whose parent has not come yet.
     private var orphans: [RemoteObject] = []
@@ -66,8 +66,11 @@ final class Mirror {
     /// PropertiesChanged, `sa{sv}as`. The hot path.
     func propertiesChanged(_ view: borrowing DBusMessageView) {
         let path = view.path
-        if view.withWireReader({ propertiesChanged(path: path, $0) }) != nil { return }
-        propertiesChanged(path: path, view.reader())
+        if let reader = view.wireReader() {
+            propertiesChanged(path: path, reader)
+        } else {
+            propertiesChanged(path: path, view.reader())
+        }
     }
 
     func propertiesChanged(path: UnsafeRawBufferPointer, _ reader: some ArgumentReader) {

@@ -11,27 +11,46 @@ public class RemoteObject {
     }
 
     nonisolated let kind: Kind
-    /// The path, with a final zero for C.
-    nonisolated let pathBytes: [UInt8]
-    nonisolated let pathHash: UInt64
     public internal(set) final var isGone = false
     /// The number of the last load that had it.
     final var seenInLoad: UInt32 = 0
+    nonisolated let pathHash: UInt64
+    /// The path with a final zero; empty for a device whose path follows from its adapter's and its address.
+    private nonisolated let storedPath: [UInt8]
 
-    nonisolated init(path: UnsafeRawBufferPointer, kind: Kind) {
+    /// - Parameter isImplied: the path is that of ``RemoteDevice/impliedPath``.
+    nonisolated init(path: UnsafeRawBufferPointer, kind: Kind, isImplied: Bool = false) {
         self.kind = kind
-        pathBytes = Array(path) + [0]
+        storedPath = isImplied ? [] : Array(path) + [0]
         pathHash = PathTable.hash(path)
     }
 
-    public nonisolated var path: String { String(decoding: pathBytes.dropLast(), as: UTF8.self) }
+    /// The path, with a final zero for C.
+    nonisolated final var pathBytes: [UInt8] { impliedBy.map(\.impliedPath) ?? storedPath }
 
-    nonisolated func hasPath(_ path: UnsafeRawBufferPointer) -> Bool {
-        guard path.count == pathBytes.count - 1 else { return false }
-        return pathBytes.withUnsafeBytes { mine in
-            guard let left = mine.baseAddress, let right = path.baseAddress else { return true }
-            return memcmp(left, right, path.count) == 0
-        }
+    /// The device that this is, where its path is not stored.
+    private nonisolated final var impliedBy: RemoteDevice? {
+        kind == .device && storedPath.isEmpty ? unsafeDowncast(self, to: RemoteDevice.self) : nil
+    }
+
+    public nonisolated final var path: String { String(decoding: pathBytes.dropLast(), as: UTF8.self) }
+
+    nonisolated final func hasPath(_ path: UnsafeRawBufferPointer) -> Bool {
+        if let device = impliedBy { return DevicePath(path, below: device.adapter)?.address == device.pathAddress }
+        return path.count == storedPath.count - 1 && Self.begins(path, storedPath, path.count)
+    }
+
+    /// Whether a path begins with the path of this object, which is a stored one, and a slash.
+    nonisolated final func isParent(of path: UnsafeRawBufferPointer) -> Bool {
+        let length = storedPath.count - 1
+        return length > 0 && path.count > length && path[length] == UInt8(ascii: "/")
+            && Self.begins(path, storedPath, length)
+    }
+
+    /// Whether the first `count` bytes, which both have, are the same.
+    private nonisolated static func begins(_ path: UnsafeRawBufferPointer, _ other: [UInt8], _ count: Int) -> Bool {
+        guard let start = path.baseAddress else { return count == 0 }
+        return memcmp(start, other, count) == 0
     }
 
     /// The last part of the path, as `hci0` or `char0011`.
@@ -109,8 +128,18 @@ public struct DeviceFields: OptionSet, Sendable {
 /// A device: Device1, and Battery1 where BlueZ keeps the battery service to itself.
 /// Sources: BlueZ org.bluez.Device(5), org.bluez.Battery(5).
 public final class RemoteDevice: RemoteObject {
+    // What each advertisement touches comes first.
     public nonisolated let adapter: RemoteAdapter
+    var advertised = AdvertisedBytes()
+    /// This object as the owner of the mirror knows it.
+    public var owner: AnyObject?
+    public internal(set) var rssi: Int8?
+    public internal(set) var txPower: Int8?
+    public internal(set) var advertisingFlags: UInt8?
+    public internal(set) var services: [BluetoothUUID] = []
     public internal(set) var address = BluetoothAddress(value: 0)
+    /// The address in the path.
+    nonisolated let pathAddress: UInt64
     public internal(set) var isRandomAddress = false
     public internal(set) var isConnected = false
     public internal(set) var isResolved = false
@@ -118,29 +147,92 @@ public final class RemoteDevice: RemoteObject {
     public internal(set) var isBonded = false
     public internal(set) var isTrusted = false
     public internal(set) var isBlocked = false
-    public internal(set) var rssi: Int8?
-    public internal(set) var txPower: Int8?
-    public internal(set) var advertisingFlags: UInt8?
     public internal(set) var appearance: UInt16?
     /// Battery1.Percentage.
     public internal(set) var battery: UInt8?
-    /// Name as the device gave it, UTF-8; empty while unknown. Alias is no source: BlueZ invents one from the address.
-    public internal(set) var name: [UInt8] = []
-    /// Why the link last ended, where BlueZ says (its newer versions do).
-    public internal(set) var disconnectReason: String?
-    public internal(set) var services: [BluetoothUUID] = []
-    public internal(set) var solicited: [BluetoothUUID] = []
-    public internal(set) var manufacturerData = RecordBuffer()
-    public internal(set) var serviceData = RecordBuffer()
-    public internal(set) var gatt: [RemoteService] = []
     /// Device1 has come; before, the object only stands for its path.
     var isAnnounced = false
-    /// This object as the owner of the mirror knows it.
-    public var owner: AnyObject?
+    private var extras: Extras?
+
+    /// What few of thousands of devices have.
+    private final class Extras {
+        var disconnectReason: String?
+        var solicited: [BluetoothUUID] = []
+        var gatt: [RemoteService] = []
+    }
 
     nonisolated init(path: UnsafeRawBufferPointer, adapter: RemoteAdapter) {
         self.adapter = adapter
-        super.init(path: path, kind: .device)
+        let implied = DevicePath(path, below: adapter)
+        pathAddress = implied?.address ?? 0
+        super.init(path: path, kind: .device, isImplied: implied != nil)
+    }
+
+    /// The path that BlueZ gives to a device with ``pathAddress``, with a final zero.
+    nonisolated var impliedPath: [UInt8] {
+        adapter.pathBytes.dropLast() + Array("/dev_\(BluetoothAddress(value: pathAddress).pathForm)".utf8) + [0]
+    }
+
+    /// Name as the device gave it, UTF-8; empty while unknown. Alias is no source: BlueZ invents one from the address.
+    public var name: [UInt8] { Array(nameBytes) }
+    /// The same where it lies, until the next change.
+    public var nameBytes: UnsafeRawBufferPointer { advertised[.name] }
+    public var manufacturerData: Records { Records(bytes: advertised[.manufacturerData]) }
+    public var serviceData: Records { Records(bytes: advertised[.serviceData]) }
+
+    /// Why the link last ended, where BlueZ says (its newer versions do).
+    public internal(set) var disconnectReason: String? {
+        get { extras?.disconnectReason }
+        set { makeExtras().disconnectReason = newValue }
+    }
+    public internal(set) var solicited: [BluetoothUUID] {
+        get { extras?.solicited ?? [] }
+        set { if extras != nil || !newValue.isEmpty { makeExtras().solicited = newValue } }
+    }
+    public internal(set) var gatt: [RemoteService] {
+        get { extras?.gatt ?? [] }
+        set { if extras != nil || !newValue.isEmpty { makeExtras().gatt = newValue } }
+    }
+
+    private func makeExtras() -> Extras {
+        if let extras { return extras }
+        let made = Extras()
+        extras = made
+        return made
+    }
+}
+
+/// `…/hci0/dev_A4_C1_38_5E_07_D3`: the path of a device, from which its adapter's and an address follow.
+struct DevicePath {
+    let address: UInt64
+
+    /// Nil for any other path; that is then kept as it is.
+    init?(_ path: UnsafeRawBufferPointer, below adapter: RemoteAdapter) {
+        let start = path.count - 22
+        guard start > 0, adapter.isParent(of: path), adapter.pathBytes.count - 1 == start,
+            path.loadUnaligned(fromByteOffset: start, as: UInt32.self) == Self.prefix,
+            path[start + 4] == UInt8(ascii: "_")
+        else { return nil }
+        var address: UInt64 = 0
+        for place in stride(from: start + 5, to: path.count, by: 3) {
+            guard let high = Self.digit(path[place]), let low = Self.digit(path[place + 1]),
+                place + 2 == path.count || path[place + 2] == UInt8(ascii: "_")
+            else { return nil }
+            address = address << 8 | UInt64(high << 4 | low)
+        }
+        self.address = address
+    }
+
+    /// `/dev`, as the bytes of a number.
+    private static let prefix = UInt32(littleEndian: 0x7665_642f)
+
+    /// Of a digit as BlueZ writes it, in capitals.
+    private static func digit(_ character: UInt8) -> UInt8? {
+        switch character {
+        case 0x30...0x39: character &- 0x30
+        case 0x41...0x46: character &- 0x37
+        default: nil
+        }
     }
 }
 

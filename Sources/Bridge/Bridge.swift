@@ -202,10 +202,12 @@ public final class Bridge {
     // MARK: The hot path
 
     /// An advertisement that one of the bridge's scans gets: from here to the broker's socket in one call chain.
-    /// - Parameter first: the scans that hear this device for the first time.
-    public func heard(_ source: some AdvertisementSource, hits: ScanHits, first: ScanHits) {
+    /// - Parameters:
+    ///   - first: the scans that hear this device for the first time.
+    ///   - time: when it was heard; nil: now.
+    public func heard(_ source: some AdvertisementSource, hits: ScanHits, first: ScanHits, at time: HeardTime? = nil) {
         guard !isStopping else { return }
-        directory.heard(source, hits: hits, first: first)
+        directory.heard(source, hits: hits, first: first, at: time ?? HeardTime(clock.now, clock.wallNow))
     }
 }
 

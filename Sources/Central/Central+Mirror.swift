@@ -203,8 +203,10 @@ extension Central {
         // Set by adapterDidAppear alone.
         let adapter = unsafeDowncast(adapterOwner, to: Adapter.self)
         adapter.heardCount &+= 1
+        let clock = clock
         let now = clock.now
-        device.noteSeen(at: now, wall: clock.wallNow)
+        let wall = clock.wallNow
+        device.noteSeen(at: now, wall: wall)
         if device.remote !== remote { takeOver(device, remote, adapter) }
         if let link = device.link { heardWhileWanted(device, link) }
         if device.candidateGeneration != scanTable.generation { findCandidates(device, remote) }
@@ -219,7 +221,7 @@ extension Central {
         }
         counts.advertisementsMatched &+= 1
         let event = AdvertisementEvent(
-            device: device, adapter: adapter, rssi: remote.rssi, time: now,
+            device: device, adapter: adapter, rssi: remote.rssi, time: now, wall: wall,
             changed: AdvertisementFields(rawValue: fields.rawValue & 0xff), sessions: sessions, firstFor: first)
         for observer in observers { observer.central(self, didReceive: event) }
     }

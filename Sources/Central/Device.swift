@@ -23,6 +23,7 @@ public struct AdvertisementEvent {
     public let adapter: Adapter
     public let rssi: Int8?
     public let time: MonotonicTime
+    public let wall: WallTime
     public let changed: AdvertisementFields
     /// The scans that get it.
     public let sessions: ScanSessionSet
@@ -66,44 +67,31 @@ public struct ConnectionSnapshot: Sendable, Equatable {
 /// A device, known by its address: gone from BlueZ and back, it is the same to those who want it.
 @EventLoopActor
 public final class Device {
+    // What each advertisement touches is here; what few of thousands of devices have is apart.
     public nonisolated let address: BluetoothAddress
-    public internal(set) var addressType = AddressType.public
     /// The controller that last heard it, or that holds its link.
     public internal(set) var adapter: Adapter?
-    public var lastSeen: MonotonicTime? { seenAt > 0 ? MonotonicTime(nanoseconds: seenAt) : nil }
-    public var lastSeenWall: WallTime? { seenAt > 0 ? WallTime(milliseconds: seenAtWall) : nil }
-    public internal(set) var connection: ConnectionSnapshot {
-        get { history?.connection ?? ConnectionSnapshot() }
-        set { makeHistory().connection = newValue }
-    }
-    /// The GATT tree; empty until BlueZ has resolved it.
-    public internal(set) var services: [GATTService] = []
-    /// The state that an observer keeps for this device, so that the hot path finds it without a look-up. While it is
-    /// set the object stays, even where BlueZ has removed the device.
-    public var attachment: AnyObject?
-
     /// What BlueZ shows; with several controllers, on that of ``adapter``.
     var remote: RemoteDevice?
-    /// The same device on further controllers.
-    var others: [RemoteDevice] = []
-    var link: Link?
-    /// The controller whose links this device's is among.
-    weak var countedOn: Adapter?
-    var lastSnapshot: ConnectionSnapshot {
-        get { history?.lastSnapshot ?? ConnectionSnapshot() }
-        set { makeHistory().lastSnapshot = newValue }
-    }
+    /// What an observer knows of this device, so that the hot path finds it without a look-up. It goes with this object,
+    /// and does not keep it.
+    public var note: AnyObject?
+    private var extras: Extras?
     /// Nanoseconds of the monotonic clock, 0 for never, and milliseconds of the wall clock.
     private var seenAt: UInt64 = 0
     private var seenAtWall: Int64 = 0
-    private var history: History?
     var candidates: ScanSessionSet = []
-    var candidateGeneration: UInt32 = 0
     var reported: ScanSessionSet = []
+    var candidateGeneration: UInt32 = 0
+    public internal(set) var addressType = AddressType.public
 
-    /// What there is to say of links: of thousands of devices, few ever have one.
     @EventLoopActor
-    private final class History {
+    private final class Extras {
+        var services: [GATTService] = []
+        var attachment: AnyObject?
+        var others: [RemoteDevice] = []
+        var link: Link?
+        weak var countedOn: Adapter?
         var connection = ConnectionSnapshot()
         var lastSnapshot = ConnectionSnapshot()
     }
@@ -112,16 +100,53 @@ public final class Device {
         self.address = address
     }
 
+    private func makeExtras() -> Extras {
+        if let extras { return extras }
+        let made = Extras()
+        extras = made
+        return made
+    }
+
+    public var lastSeen: MonotonicTime? { seenAt > 0 ? MonotonicTime(nanoseconds: seenAt) : nil }
+    public var lastSeenWall: WallTime? { seenAt > 0 ? WallTime(milliseconds: seenAtWall) : nil }
+
     func noteSeen(at time: MonotonicTime, wall: WallTime) {
         seenAt = time.nanoseconds
         seenAtWall = wall.milliseconds
     }
 
-    private func makeHistory() -> History {
-        if let history { return history }
-        let made = History()
-        history = made
-        return made
+    public internal(set) var connection: ConnectionSnapshot {
+        get { extras?.connection ?? ConnectionSnapshot() }
+        set { makeExtras().connection = newValue }
+    }
+    var lastSnapshot: ConnectionSnapshot {
+        get { extras?.lastSnapshot ?? ConnectionSnapshot() }
+        set { makeExtras().lastSnapshot = newValue }
+    }
+    /// The GATT tree; empty until BlueZ has resolved it.
+    public internal(set) var services: [GATTService] {
+        get { extras?.services ?? [] }
+        set { if extras != nil || !newValue.isEmpty { makeExtras().services = newValue } }
+    }
+    /// The state that an observer keeps for this device. While it is set the object stays, even where BlueZ has removed the
+    /// device.
+    public var attachment: AnyObject? {
+        get { extras?.attachment }
+        set { if extras != nil || newValue != nil { makeExtras().attachment = newValue } }
+    }
+    /// The same device on further controllers.
+    var others: [RemoteDevice] {
+        get { extras?.others ?? [] }
+        set { if extras != nil || !newValue.isEmpty { makeExtras().others = newValue } }
+    }
+    var link: Link? {
+        get { extras?.link }
+        set { if extras != nil || newValue != nil { makeExtras().link = newValue } }
+    }
+    /// The controller whose links this device's is among.
+    var countedOn: Adapter? {
+        get { extras?.countedOn }
+        set { if extras != nil || newValue != nil { makeExtras().countedOn = newValue } }
     }
 
     /// BlueZ has an object for it.
@@ -130,8 +155,8 @@ public final class Device {
     public var isBonded: Bool { remote?.isBonded ?? false }
     public var isTrusted: Bool { remote?.isTrusted ?? false }
     public var isBlocked: Bool { remote?.isBlocked ?? false }
-    public var isConnected: Bool { connection.state == .connected }
-    public var mtu: Int? { connection.mtu }
+    public var isConnected: Bool { extras?.connection.state == .connected }
+    public var mtu: Int? { extras?.connection.mtu }
     /// Someone holds it connected or wants it so.
     public var isWanted: Bool { link?.isWanted ?? false }
     public var holders: [HolderID] { link.map { Array($0.holders.keys) } ?? [] }
@@ -147,18 +172,14 @@ public final class Device {
 
     /// The name the device gave; nil until it is really known. BlueZ's alias is none: it is made of the address.
     public var name: String? {
-        guard let remote, !remote.name.isEmpty else { return nil }
-        return String(decoding: remote.name, as: UTF8.self)
+        guard let remote, !remote.nameBytes.isEmpty else { return nil }
+        return String(decoding: remote.nameBytes, as: UTF8.self)
     }
 
     /// The name's UTF-8 where it lies, for writing it on without a string; empty while unknown.
     public func withName(_ body: (UnsafeRawBufferPointer) -> Void) {
-        guard let remote else { return body(UnsafeRawBufferPointer(start: nil, count: 0)) }
-        remote.name.withUnsafeBytes(body)
+        body(remote?.nameBytes ?? UnsafeRawBufferPointer(start: nil, count: 0))
     }
-
-    public var manufacturerDataCount: Int { remote?.manufacturerData.count ?? 0 }
-    public var serviceDataCount: Int { remote?.serviceData.count ?? 0 }
 
     /// Company identifier and data of each record; the bytes are valid during the call.
     public func forEachManufacturerData(_ body: (UInt16, UnsafeRawBufferPointer) -> Void) {

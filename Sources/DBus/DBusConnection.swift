@@ -87,7 +87,7 @@ public final class DBusConnection {
         watches = WatchSet()
         dbus_connection_set_exit_on_disconnect(pointer, 0)
         Self.open[ObjectIdentifier(self)] = self
-        guard setFunctions() else {
+        guard Self.setFunctions(of: pointer, Unmanaged.passUnretained(self).toOpaque()) else {
             shutDown()
             throw DBusError(
                 code: .disconnected, name: nil,
@@ -95,30 +95,22 @@ public final class DBusConnection {
         }
     }
 
-    private func setFunctions() -> Bool {
-        let me = Unmanaged.passUnretained(self).toOpaque()
+    /// Not isolated, since each call of an isolated closure by C is checked, which costs more than the closure does.
+    private nonisolated static func setFunctions(of pointer: OpaquePointer, _ me: UnsafeMutableRawPointer) -> Bool {
         dbus_connection_set_dispatch_status_function(
             pointer,
             { _, status, me in
                 guard status == DBUS_DISPATCH_DATA_REMAINS else { return }
-                DBusConnection.from(me) { $0.scheduleDispatch() }
+                DBusConnection.from(me, nil) { connection, _ in connection.scheduleDispatch() }
             }, me, nil)
         let filter: DBusHandleMessageFunction = { _, message, me in
-            guard let message else { return DBUS_HANDLER_RESULT_NOT_YET_HANDLED }
-            var result = DBUS_HANDLER_RESULT_NOT_YET_HANDLED
-            DBusConnection.from(me) { result = $0.handle(message) }
-            return result
+            DBusConnection.from(me, message) { $0.handle($1) } ?? DBUS_HANDLER_RESULT_NOT_YET_HANDLED
         }
         return dbus_connection_add_filter(pointer, filter, me, nil) != 0
             && dbus_connection_set_watch_functions(
-                pointer,
-                { watch, me in
-                    var isAdded = false
-                    DBusConnection.from(me) { isAdded = $0.add(watch) }
-                    return isAdded ? 1 : 0
-                },
-                { watch, me in DBusConnection.from(me) { $0.watches.remove(watch) } },
-                { watch, me in DBusConnection.from(me) { $0.update(watch) } }, me, nil) != 0
+                pointer, { watch, me in DBusConnection.from(me, watch) { $0.add($1) ? 1 : 0 } ?? 0 },
+                { watch, me in DBusConnection.from(me, watch) { $0.watches.remove($1) } },
+                { watch, me in DBusConnection.from(me, watch) { $0.update($1) } }, me, nil) != 0
     }
 
     private static func text(of address: DBusAddress) -> String {
@@ -129,13 +121,18 @@ public final class DBusConnection {
         }
     }
 
-    /// The connection that libdbus's user data stands for.
-    private nonisolated static func from(
-        _ me: UnsafeMutableRawPointer?, _ body: @EventLoopActor (DBusConnection) -> Void
-    ) {
-        guard let me else { return }
+    /// Calls `body` with the connection that libdbus's user data stands for. libdbus calls back from within our own calls
+    /// only. Nothing is to be captured by `body`: this happens several times for each message.
+    @discardableResult
+    private nonisolated static func from<Result>(
+        _ me: UnsafeMutableRawPointer?, _ object: OpaquePointer?,
+        _ body: @escaping @EventLoopActor (DBusConnection, OpaquePointer?) -> Result
+    ) -> Result? {
+        guard let me else { return nil }
+        assert(EventLoop.shared.isOnLoop, "libdbus called from another thread")
         let connection = Unmanaged<DBusConnection>.fromOpaque(me).takeUnretainedValue()
-        EventLoopActor.assumeIsolated { body(connection) }
+        // The isolation is part of the closure's type only, not of its representation.
+        return unsafeBitCast(body, to: ((DBusConnection, OpaquePointer?) -> Result).self)(connection, object)
     }
 
     /// Closes the connection. Pending calls fail; nothing is called afterwards.
@@ -167,19 +164,24 @@ public final class DBusConnection {
     // MARK: Reading
 
     private func add(_ watch: OpaquePointer?) -> Bool {
-        watches.add(watch) { [weak self] watch, flags in
-            guard let self, isOpen else { return }
-            isReading = true
-            dbus_watch_handle(watch, flags)
-            isReading = false
-        } afterwards: { [weak self] in
-            guard let self else { return false }
-            let count = dispatch()
-            dispatchedInTurn += count
-            if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
-            dispatchedInTurn = 0
-            return false
-        }
+        watches.add(watch, for: self)
+    }
+
+    /// A watch of ours has something.
+    func handle(_ watch: OpaquePointer, _ flags: UInt32) {
+        guard isOpen else { return }
+        isReading = true
+        dbus_watch_handle(watch, flags)
+        isReading = false
+    }
+
+    /// Hands on what the watches have read. True where there is more to read, for which no turn of the loop is needed.
+    func dispatchAfterReading() -> Bool {
+        let count = dispatch()
+        dispatchedInTurn += count
+        if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
+        dispatchedInTurn = 0
+        return false
     }
 
     private func update(_ watch: OpaquePointer?) {
@@ -218,7 +220,8 @@ public final class DBusConnection {
         return handled
     }
 
-    private func handle(_ message: OpaquePointer) -> DBusHandlerResult {
+    private func handle(_ message: OpaquePointer?) -> DBusHandlerResult {
+        guard let message else { return DBUS_HANDLER_RESULT_NOT_YET_HANDLED }
         handled += 1
         switch dbus_message_get_type(message) {
         case DBUS_MESSAGE_TYPE_SIGNAL:

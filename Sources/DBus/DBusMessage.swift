@@ -194,13 +194,6 @@ public final class DBusMessage {
         return !isSealed
     }
 
-    /// Lets go of what it holds; what readers still hold stays until they are gone. False where memory is out.
-    func empty() -> Bool {
-        guard let empty = dbus_message_new(dbus_message_get_type(pointer)) else { return false }
-        handle = MessageHandle(empty)
-        return true
-    }
-
     var isCall: Bool { dbus_message_get_type(pointer) == DBUS_MESSAGE_TYPE_METHOD_CALL }
 
     /// What keeps it from being sent. Structures nest freely as they are written, so the whole is looked at last.
@@ -224,23 +217,33 @@ public final class DBusMessage {
 @EventLoopActor
 public struct DBusMessageView: ~Copyable {
     let pointer: OpaquePointer
+    /// Asked for again and again.
+    private let member: UnsafePointer<CChar>?
 
     init(_ pointer: OpaquePointer) {
         self.pointer = pointer
+        member = dbus_message_get_member(pointer)
     }
 
     /// Of a message that was made here, as long as that lives.
     package init(_ message: DBusMessage) {
-        pointer = message.pointer
+        self.init(message.pointer)
     }
 
     /// The bytes of the object's path.
     public var path: UnsafeRawBufferPointer { Self.bytes(dbus_message_get_path(pointer)) }
     public var sender: String? { dbus_message_get_sender(pointer).map { String(cString: $0) } }
 
-    public func memberEquals(_ text: StaticString) -> Bool { Self.equal(dbus_message_get_member(pointer), text) }
+    public func memberEquals(_ text: StaticString) -> Bool { Self.equal(member, text) }
     public func interfaceEquals(_ text: StaticString) -> Bool { Self.equal(dbus_message_get_interface(pointer), text) }
     public func reader() -> MessageReader { MessageReader(pointer, owner: nil) }
+
+    /// Reads the arguments where they lie, as long as the view lives. Nil where they do not begin with a text: then
+    /// ``reader()`` serves.
+    public func wireReader() -> WireReader? {
+        guard let view = BodyView(pointer) else { return nil }
+        return WireReader(view.arguments, signature: view.signature)
+    }
 
     private static func bytes(_ text: UnsafePointer<CChar>?) -> UnsafeRawBufferPointer {
         guard let text else { return UnsafeRawBufferPointer(start: nil, count: 0) }
@@ -253,14 +256,14 @@ public struct DBusMessageView: ~Copyable {
     }
 }
 
-extension DBusMessageView {
-    /// Reads the arguments from a copy of their bytes, which is valid during the call. Nil, without a call, where the
-    /// sender has the other byte order or memory is out: then ``reader()`` serves.
-    public func withWireReader<Result>(_ body: @EventLoopActor (inout WireReader) -> Result) -> Result? {
-        guard let types = dbus_message_get_signature(pointer), let copy = MarshalledMessage(pointer) else { return nil }
-        defer { copy.free() }
-        let signature = UnsafeRawBufferPointer(start: types, count: strlen(types))
-        var reader = WireReader(copy.arguments, signature: signature)
-        return body(&reader)
+extension DBusMessage {
+    /// Reads the arguments where they lie. Nil, without a call, where they do not begin with a text: then ``reader()``
+    /// serves. The reader is good during the call only.
+    public func withWireReader<Result>(_ body: @EventLoopActor (WireReader) -> Result) -> Result? {
+        guard let view = BodyView(pointer) else { return nil }
+        // The caller may let go of the message in the call.
+        let held = Unmanaged.passRetained(self)
+        defer { held.release() }
+        return body(WireReader(view.arguments, signature: view.signature))
     }
 }

@@ -7,12 +7,14 @@ internal import EventLoop
 struct WatchSet {
     private final class Entry {
         let descriptor: Int32
+        /// Outlives the entry: as long as it has watches it is open, and an open connection is held.
+        unowned(unsafe) let connection: DBusConnection
         var watches: [OpaquePointer] = []
         var registration: IORegistration?
-        var report: (@EventLoopActor (IOEvents) -> Void)?
 
-        init(_ descriptor: Int32) {
+        init(_ descriptor: Int32, _ connection: DBusConnection) {
             self.descriptor = descriptor
+            self.connection = connection
         }
 
         @EventLoopActor
@@ -35,8 +37,10 @@ struct WatchSet {
                 cancel()
             } else if let registration {
                 registration.events = wanted
-            } else if let report {
-                registration = WatchSet.register(descriptor, wanted, report)
+            } else {
+                // Without a registration, which ends with the entry, nothing is reported. A weak reference would cost more
+                // than all the rest here.
+                registration = WatchSet.register(descriptor, wanted) { [unowned(unsafe) self] in self.report($0) }
             }
             return wanted.isEmpty || registration != nil
         }
@@ -47,14 +51,27 @@ struct WatchSet {
             registration = nil
         }
 
-        /// Calls `handle` for each enabled watch that an event is for.
         @EventLoopActor
-        func handle(_ events: IOEvents, _ handle: @EventLoopActor (OpaquePointer, UInt32) -> Void) {
+        private func report(_ events: IOEvents) {
+            // Either may be let go of on the way.
+            let connection = Unmanaged.passRetained(self.connection)
+            let entry = Unmanaged.passRetained(self)
+            defer {
+                entry.release()
+                connection.release()
+            }
+            handle(events)
+            while self.connection.dispatchAfterReading() { handle(.read) }
+        }
+
+        /// Tells the connection of each enabled watch that an event is for.
+        @EventLoopActor
+        private func handle(_ events: IOEvents) {
             for watch in watches {
                 // An earlier one may have removed the rest.
                 guard watches.contains(watch), dbus_watch_get_enabled(watch) != 0 else { continue }
                 let flags = WatchSet.flags(events) & (dbus_watch_get_flags(watch) | WatchSet.always)
-                if flags != 0 { handle(watch, flags) }
+                if flags != 0 { connection.handle(watch, flags) }
             }
         }
     }
@@ -69,24 +86,14 @@ struct WatchSet {
 
     nonisolated init() {}
 
-    /// Takes over a watch. `handle` is called with what is ready for each watch, `afterwards` once for all; where that
-    /// gives back true, both are called again at once for what there is to read. False where the descriptor cannot be
-    /// watched.
-    mutating func add(
-        _ watch: OpaquePointer?, handle: @escaping @EventLoopActor (OpaquePointer, UInt32) -> Void,
-        afterwards: @escaping @EventLoopActor () -> Bool
-    ) -> Bool {
+    /// Takes over a watch. The connection is told what is ready for each watch, and dispatches once for all; where there
+    /// is more to read, again at once. False where the descriptor cannot be watched.
+    mutating func add(_ watch: OpaquePointer?, for connection: DBusConnection) -> Bool {
         guard let watch else { return true }
         let descriptor = dbus_watch_get_unix_fd(watch)
-        let entry = entries[descriptor] ?? Entry(descriptor)
+        let entry = entries[descriptor] ?? Entry(descriptor, connection)
         entry.watches.append(watch)
         entries[descriptor] = entry
-        if entry.report == nil {
-            entry.report = { [weak entry] events in
-                entry?.handle(events, handle)
-                while afterwards() { entry?.handle(.read, handle) }
-            }
-        }
         if entry.refresh() { return true }
         // libdbus forgets a watch that was not taken.
         remove(watch)

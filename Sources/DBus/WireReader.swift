@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// A place in a message's arguments as they stand on the wire, in a copy of their bytes.
+/// A place in a message's arguments as they stand on the wire.
 ///
 /// For signals that come thousands of times a second: libdbus's iterators cost several times as much. Every step is
 /// checked against the bytes and the signature that are there, so that nothing in them can lead outside: what does not

@@ -5,8 +5,8 @@ internal import Synchronization
 /// One thread that waits in `epoll_wait(2)` and runs all of the engine: descriptors, timers, and the jobs of
 /// ``EventLoopActor``, whose executor it is.
 ///
-/// `@unchecked Sendable`: what other threads may touch is `inbox` (behind its mutex), `loopThread` (atomic) and
-/// `wakeUp` (immutable); everything else is read and written by the loop's thread alone.
+/// `@unchecked Sendable`: what other threads may touch is `inbox` (behind its mutex), `hasJobs` and `loopThread`
+/// (atomic) and `wakeUp` (immutable); everything else is read and written by the loop's thread alone.
 public final class EventLoop: SerialExecutor, @unchecked Sendable {
     /// The loop of this process. It does nothing until ``run()`` or ``startThread()`` is called.
     public static let shared = EventLoop()
@@ -18,6 +18,9 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     }
 
     private let inbox = Mutex(Inbox())
+    /// There is something in the inbox: written behind its mutex, and looked at without it. Who comes from another thread
+    /// wakes the loop up afterwards.
+    private let hasJobs = Atomic<Bool>(false)
     private let loopThread = Atomic<UInt>(0)
     private let epoll: Int32
     private let wakeUp: Int32
@@ -60,6 +63,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     func add(_ job: UnownedJob) {
         let mustWake = inbox.withLock { inbox in
             inbox.jobs.append(job)
+            hasJobs.store(true, ordering: .relaxed)
             if inbox.isWakeUpPending || isOnLoop { return false }
             inbox.isWakeUpPending = true
             return true
@@ -90,6 +94,14 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         }
         precondition(isFirst, "the event loop runs already")
         loopThread.store(UInt(pthread_self()), ordering: .relaxed)
+        // From here on this is the actor's thread. The isolation is part of the closure's type only, not of its
+        // representation.
+        let turns: @EventLoopActor () -> Int32 = { self.turn() }
+        return unsafeBitCast(turns, to: (() -> Int32).self)()
+    }
+
+    @EventLoopActor
+    private func turn() -> Int32 {
         var events = [epoll_event](repeating: epoll_event(), count: 256)
         while true {
             runJobs()
@@ -132,8 +144,10 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     }
 
     func runJobs() {
+        guard hasJobs.load(ordering: .relaxed) else { return }
         // Jobs that a job enqueues wait for the next round, so that descriptors are never starved.
         inbox.withLock { inbox in
+            hasJobs.store(false, ordering: .relaxed)
             swap(&inbox.jobs, &running)
             inbox.isWakeUpPending = false
         }
@@ -142,29 +156,28 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         running.removeAll(keepingCapacity: true)
     }
 
+    @EventLoopActor
     private func runBatchHooks() {
-        EventLoopActor.assumeIsolated {
-            for hook in batchHooks { hook() }
-        }
+        for hook in batchHooks { hook() }
     }
 
+    @EventLoopActor
     private func fireTimers() {
-        EventLoopActor.assumeIsolated {
-            for timer in timers.popDue(at: .now) { timer.fire() }
-        }
+        for timer in timers.popDue(at: .now) { timer.fire() }
     }
 
+    @EventLoopActor
     private func waitForEvents(_ events: inout [epoll_event]) -> Int {
         // From here on only other threads enqueue, and they write the wake-up descriptor.
-        let hasJobs = inbox.withLock { !$0.jobs.isEmpty }
         let timeout =
-            hasJobs || isStopped ? 0 : EventLoopActor.assumeIsolated { timers.millisecondsToNext(from: .now) }
+            hasJobs.load(ordering: .relaxed) || isStopped ? 0 : timers.millisecondsToNext(from: .now)
         let count = epoll_wait(epoll, &events, Int32(events.count), timeout)
         if count >= 0 { return Int(count) }
         precondition(errno == EINTR, "epoll_wait failed")
         return 0
     }
 
+    @EventLoopActor
     private func dispatch(_ event: epoll_event) {
         var event = event
         let data = clinux_epoll_data(&event)
@@ -176,7 +189,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         let index = Int(data & 0xffff_ffff)
         guard index < slots.count, slots[index].generation == UInt32(data >> 32), let handler = slots[index].handler
         else { return }  // a stale event of a descriptor that was closed in this batch
-        EventLoopActor.assumeIsolated { handler(IOEvents(rawValue: event.events)) }
+        handler(IOEvents(rawValue: event.events))
     }
 
     // MARK: Descriptors

@@ -25,6 +25,8 @@ final class Connection {
     private var registration: IORegistration?
 
     private(set) var info: ConnectInfo?
+    /// The largest packet that the broker takes.
+    private(set) var maximumPacketSize = 0
     /// QoS 0 messages that libmosquitto holds.
     private var pending = SizeQueue()
     // What leaves past it: messages of QoS 0 and 1, and what is said to the broker itself. They are written while
@@ -278,7 +280,7 @@ final class Connection {
 
     func queued(_ size: Int) {
         bytesSinceFlush += size
-        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else { FlushQueue.shared.add(self) }
+        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else if !isDirty { FlushQueue.shared.add(self) }
     }
 
     /// The packet's identifier, or nil where libmosquitto refuses. Source: `mosquitto_subscribe_v5`.
@@ -377,6 +379,7 @@ final class Connection {
         info.serverKeepAlive = PublishProperties.int16(properties, MQTT_PROP_SERVER_KEEP_ALIVE)
         self.info = info
         messages.open(window: min(Int(settings.inFlight), Int(info.receiveMaximum)))
+        maximumPacketSize = Int(min(info.maximumPacketSize, 268_435_455))
         delegate?.connectionOpened(self, info)
     }
 
@@ -421,52 +424,5 @@ final class Connection {
                 topic: topic, payload: isTooLarge ? UnsafeRawBufferPointer(start: nil, count: 0) : payload,
                 payloadLength: payload.count, isTooLarge: isTooLarge, qos: qos, retain: retain,
                 properties: properties))
-    }
-}
-
-/// Connections with something to write, flushed together at the end of each batch of events.
-@EventLoopActor
-final class FlushQueue {
-    static let shared = FlushQueue()
-    private var dirty: [Connection] = []
-    private var flushing: [Connection] = []
-
-    private init() {
-        EventLoop.shared.addBatchHook { [weak self] in self?.flush() }
-    }
-
-    func add(_ connection: Connection) {
-        guard !connection.isDirty else { return }
-        connection.isDirty = true
-        dirty.append(connection)
-    }
-
-    private func flush() {
-        guard !dirty.isEmpty else { return }
-        swap(&dirty, &flushing)
-        for connection in flushing {
-            connection.isDirty = false
-            connection.flush()
-        }
-        flushing.removeAll(keepingCapacity: true)
-    }
-}
-
-extension Connection {
-    /// An upper bound of a packet's bytes: fixed header, topic, identifier, properties and payload.
-    nonisolated static func packetSize(
-        _ topic: UnsafePointer<CChar>, _ payload: Int, _ properties: PublishProperties?
-    ) -> Int {
-        5 + 2 + strlen(topic) + 2 + (properties?.encodedSize ?? 1) + payload
-    }
-
-    /// Why libmosquitto did not take a message.
-    static func reason(_ status: Int32) -> DropReason {
-        switch mosq_err_t(status) {
-        case MOSQ_ERR_NO_CONN, MOSQ_ERR_CONN_LOST: .notConnected
-        case MOSQ_ERR_INVAL, MOSQ_ERR_MALFORMED_UTF8: .invalidTopic
-        case MOSQ_ERR_PAYLOAD_SIZE, MOSQ_ERR_OVERSIZE_PACKET: .tooLarge
-        default: .failed
-        }
     }
 }

@@ -11,6 +11,7 @@ public import EventLoop
 public final class MQTTClient {
     public let settings: MQTTSettings
     private let clock: any LoopClock
+    private let pendingLimit: Int
 
     /// The broker has taken us, and the subscriptions are on their way.
     public var onConnect: (@EventLoopActor (ConnectInfo) -> Void)?
@@ -51,6 +52,7 @@ public final class MQTTClient {
     public init(_ settings: MQTTSettings, clock: any LoopClock = SystemClock.shared) {
         self.settings = settings
         self.clock = clock
+        pendingLimit = settings.pendingLimit
     }
 
     deinit {
@@ -227,13 +229,29 @@ public final class MQTTClient {
         }
     }
 
+    /// The same at QoS 0, not retained and without properties, for what comes thousands of times a second.
+    public func publishPlain(topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer) -> PublishOutcome {
+        guard let connection, connection.isOpen else {
+            counts.count(.notConnected)
+            return .dropped(.notConnected)
+        }
+        let size = Connection.packetSize(topic, payload.count, nil)
+        let waiting = connection.pendingBytes
+        guard size <= connection.maximumPacketSize, waiting == 0 || waiting + size <= pendingLimit,
+            connection.publishPlain(topic: topic, payload: payload)
+        else { return publish(topic: topic, payload: payload) }
+        counts.published &+= 1
+        counts.publishedBytes &+= UInt64(payload.count)
+        return .sent(.none)
+    }
+
     private func take(
         topic: UnsafePointer<CChar>, payload: UnsafeRawBufferPointer, qos: QoS, retain: Bool,
         properties: PublishProperties?
     ) -> PublishOutcome {
-        guard let connection, let info = connection.info, connection.isOpen else { return .dropped(.notConnected) }
+        guard let connection, connection.isOpen else { return .dropped(.notConnected) }
         let size = Connection.packetSize(topic, payload.count, properties)
-        guard size <= Int(min(info.maximumPacketSize, 268_435_455)) else { return .dropped(.tooLarge) }
+        guard size <= connection.maximumPacketSize else { return .dropped(.tooLarge) }
         switch qos {
         case .atMostOnce:
             // One message may be over the limit on its own; else it could never leave.

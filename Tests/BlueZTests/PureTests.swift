@@ -58,26 +58,79 @@ final class PathTableTests: XCTestCase {
     }
 }
 
-final class RecordBufferTests: XCTestCase {
+final class AdvertisedBytesTests: XCTestCase {
     func testCompaniesAndServices() {
-        var records = RecordBuffer()
+        let writer = RecordWriter()
         [1, 2, 3].withUnsafeBytes { (bytes: UnsafeRawBufferPointer) in
-            records.append(company: 0x0499, UnsafeRawBufferPointer(rebasing: bytes[..<3]))
-            records.append(company: 0x004c, UnsafeRawBufferPointer(rebasing: bytes[..<0]))
+            writer.append(company: 0x0499, UnsafeRawBufferPointer(rebasing: bytes[..<3]))
+            writer.append(company: 0x004c, UnsafeRawBufferPointer(rebasing: bytes[..<0]))
         }
         var seen: [UInt16: Int] = [:]
-        records.forEachCompany { seen[$0] = $1.count }
+        Records(bytes: writer.bytes).forEachCompany { seen[$0] = $1.count }
         XCTAssertEqual(seen, [0x0499: 3, 0x004c: 0])
-        records.removeAll()
-        XCTAssertTrue(records.isEmpty)
+        writer.removeAll()
+        XCTAssertTrue(Records(bytes: writer.bytes).isEmpty)
         let uuid = BluetoothUUID(0xfcd2)
-        [UInt8](repeating: 7, count: 40).withUnsafeBytes { records.append(uuid: uuid, $0) }
+        [UInt8](repeating: 7, count: 40).withUnsafeBytes { writer.append(uuid: uuid, $0) }
         var count = 0
-        records.forEachService {
+        Records(bytes: writer.bytes).forEachService {
             XCTAssertEqual($0, uuid)
             XCTAssertEqual(Array($1), [UInt8](repeating: 7, count: 40))
             count += 1
         }
         XCTAssertEqual(count, 1)
+    }
+
+    func testWhatIsLongerThanAnyAdvertisementIsLeftOut() {
+        let writer = RecordWriter()
+        for size in [AdvertisedBytes.limit - 3, 100_000, 1] {
+            [UInt8](repeating: 1, count: size).withUnsafeBytes { writer.append(company: 1, $0) }
+        }
+        var seen: [Int] = []
+        Records(bytes: writer.bytes).forEachCompany { seen.append($1.count) }
+        XCTAssertEqual(seen, [1])
+    }
+
+    func testPartsGrowAndShrinkBesideEachOther() {
+        var random = SeededRandom(seed: 7)
+        var block = AdvertisedBytes()
+        var expected: [[UInt8]] = [[], [], []]
+        for _ in 0..<2_000 {
+            let index = Int.random(in: 0..<3, using: &random)
+            let longest = Int.random(in: 0..<50, using: &random) == 0 ? 9_000 : 60
+            let bytes = (0..<Int.random(in: 0...longest, using: &random)).map { _ in UInt8.random(in: 0...255) }
+            let parts: [AdvertisedBytes.Part] = [.name, .manufacturerData, .serviceData]
+            bytes.withUnsafeBytes { block.set(parts[index], to: $0) }
+            expected[index] = Array(bytes.prefix(AdvertisedBytes.limit))
+            for (part, bytes) in zip(parts, expected) { XCTAssertEqual(Array(block[part]), bytes) }
+        }
+    }
+}
+
+final class DevicePathTests: XCTestCase {
+    private func device(_ path: String, below adapter: String = "/org/bluez/hci0") -> RemoteDevice {
+        Array(adapter.utf8).withUnsafeBytes { adapter in
+            Array(path.utf8).withUnsafeBytes { RemoteDevice(path: $0, adapter: RemoteAdapter(path: adapter)) }
+        }
+    }
+
+    func testEachPathIsGivenBackAndFoundAsItIs() {
+        let paths = [
+            "/org/bluez/hci0/dev_A4_C1_38_5E_07_D3", "/org/bluez/hci0/dev_a4_C1_38_5E_07_D3",
+            "/org/bluez/hci0/dev_A4_C1_38_5E_07_D", "/org/bluez/hci0/dev_A4_C1_38_5E_07-D3",
+            "/org/bluez/hci0/dev.A4_C1_38_5E_07_D3", "/org/bluez/hci0/deb_A4_C1_38_5E_07_D3",
+            "/org/bluez/hci1/dev_A4_C1_38_5E_07_D3", "/org/bluez/hci0/x/dev_A4_C1_38_5E_07_D3",
+            "/org/bluez/hci00dev_A4_C1_38_5E_07_D3", "/dev_A4_C1_38_5E_07_D3", "/", "",
+        ]
+        for path in paths {
+            let made = device(path)
+            XCTAssertEqual(made.path, path)
+            XCTAssertEqual(made.pathBytes, Array(path.utf8) + [0])
+            for other in paths {
+                let isFound = Array(other.utf8).withUnsafeBytes { made.hasPath($0) }
+                XCTAssertEqual(isFound, other == path, "\(path) \(other)")
+            }
+        }
+        XCTAssertEqual(device(paths[0]).pathAddress, 0xa4c1_385e_07d3)
     }
 }

@@ -51,6 +51,11 @@ final class ScriptedBroker {
         if let own { registrations.append(own) }
     }
 
+    /// Says more on the newest connection.
+    func send(_ bytes: [UInt8]) {
+        if let connection = connections.last { _ = write(connection, bytes, bytes.count) }
+    }
+
     func stop() {
         for registration in registrations { registration.cancel() }
         for descriptor in connections + [listener] { close(descriptor) }
@@ -58,6 +63,34 @@ final class ScriptedBroker {
 }
 
 final class ScriptedBrokerTests: BrokerTestCase {
+    /// Acknowledgements are read past libmosquitto, and what stands between them by it.
+    @EventLoopActor
+    func testWhatTheBrokerSaysIsUnderstoodInWhateverPiecesItComes() async throws {
+        let said: [UInt8] =
+            [0x40, 2, 0x10, 0] + [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x31] + [0xd0, 0]
+            + [0x40, 3, 0x10, 1, 0x10, 0x40, 6, 0x10, 2, 0x10, 2, 0x1f, 0] + [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x32]
+            + [0x40, 2, 0x10, 3]
+        for size in [1, 2, 3, 5, 7, 11, said.count] {
+            let broker = try ScriptedBroker(answer: [0x20, 3, 0, 0, 0])
+            let recorder = Recorder(MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge"))
+            try await recorder.connect()
+            for number: UInt8 in 0..<4 { recorder.client.publish("t", [number], qos: .atLeastOnce) }
+            for start in stride(from: 0, to: said.count, by: size) {
+                broker.send(Array(said[start..<min(start + size, said.count)]))
+                // The loop looks at its descriptors in between.
+                await Task.yield()
+            }
+            try await recorder.monitor.wait("all of it") {
+                recorder.acknowledged.count == 4 && recorder.messages.count == 2
+            }
+            XCTAssertEqual(recorder.messages.map(\.payload), [[0x31], [0x32]], "pieces of \(size)")
+            XCTAssertEqual(recorder.client.statistics.unacknowledged, 0)
+            XCTAssertEqual(recorder.faults, [])
+            await recorder.client.stop(flushWithin: .zero)
+            broker.stop()
+        }
+    }
+
     @EventLoopActor
     private func firstFault(_ answer: [UInt8], closes: Bool = false, _ version: MQTTVersion) async throws -> MQTTFault {
         let broker = try ScriptedBroker(answer: answer, closes: closes)

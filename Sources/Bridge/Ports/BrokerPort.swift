@@ -66,6 +66,15 @@ public protocol BrokerPort: AnyObject {
         topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer, qos: UInt8, retain: Bool,
         properties: MessageProperties?
     ) -> PublishResult
+
+    /// The same at QoS 0, not retained and without properties: what comes thousands of times a second.
+    func publishPlain(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) -> PublishResult
+}
+
+extension BrokerPort {
+    public func publishPlain(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) -> PublishResult {
+        publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil)
+    }
 }
 
 /// What the broker's connection tells the bridge, synchronously and on the loop.

@@ -10,8 +10,9 @@ extension Device: AdvertisementSource {
 @EventLoopActor
 public final class CentralRadio: RadioPort {
     public weak var delegate: (any RadioDelegate)?
-    /// Where advertisements go; the port above is for what is rare.
-    public weak var bridge: Bridge?
+    /// Where advertisements go; the port above is for what is rare. Held until ``stop()``, since a weak reference would be
+    /// looked at with each advertisement.
+    public var bridge: Bridge?
     public let central: Central
 
     private let configuration = HolderID("configuration")
@@ -30,7 +31,10 @@ public final class CentralRadio: RadioPort {
         central.start()
     }
 
-    public func stop() async { await central.stop() }
+    public func stop() async {
+        bridge = nil
+        await central.stop()
+    }
 
     // MARK: What is there
 
@@ -269,7 +273,8 @@ extension CentralRadio: CentralObserver {
         guard !hits.isEmpty else { return }
         if !advertisement.firstFor.isDisjoint(with: configuredSet) { first.insert(.configured) }
         if !advertisement.firstFor.isDisjoint(with: commandedSet) { first.insert(.commanded) }
-        bridge?.heard(advertisement.device, hits: hits, first: first)
+        bridge?.heard(
+            advertisement.device, hits: hits, first: first, at: HeardTime(advertisement.time, advertisement.wall))
     }
 
     public func central(_ central: Central, deviceDidAppear device: Device) {

@@ -44,6 +44,17 @@ public final class MQTTBroker: BrokerPort {
         let outcome = client.publish(
             topic: UnsafeRawPointer(base).assumingMemoryBound(to: CChar.self), payload: payload,
             qos: qos == 0 ? .atMostOnce : .atLeastOnce, retain: retain, properties: list)
+        return Self.result(outcome)
+    }
+
+    public func publishPlain(topic: UnsafeBufferPointer<UInt8>, payload: UnsafeRawBufferPointer) -> PublishResult {
+        guard let base = topic.baseAddress else { return .impossible }
+        let outcome = client.publishPlain(
+            topic: UnsafeRawPointer(base).assumingMemoryBound(to: CChar.self), payload: payload)
+        return Self.result(outcome)
+    }
+
+    private static func result(_ outcome: PublishOutcome) -> PublishResult {
         switch outcome {
         case .sent(let token): return .sent(token: token.number)
         case .dropped(.notConnected), .dropped(.slow), .dropped(.full): return .refused

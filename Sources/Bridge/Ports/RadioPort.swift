@@ -10,10 +10,30 @@ public protocol AdvertisementSource {
     var rssi: Int8? { get }
     var txPower: Int8? { get }
     var advertisedServices: [BluetoothUUID] { get }
+    /// What the bridge keeps of the device, where the radio has a place for it.
+    var note: AnyObject? { get nonmutating set }
     /// The UTF-8 bytes of the name; none where it is not known.
     func withName(_ body: (UnsafeRawBufferPointer) -> Void)
     func forEachServiceData(_ body: (BluetoothUUID, UnsafeRawBufferPointer) -> Void)
     func forEachManufacturerData(_ body: (UInt16, UnsafeRawBufferPointer) -> Void)
+}
+
+extension AdvertisementSource {
+    public var note: AnyObject? {
+        get { nil }
+        nonmutating set {}
+    }
+}
+
+/// When an advertisement was heard, by both clocks.
+public struct HeardTime {
+    let monotonic: MonotonicTime
+    let wall: WallTime
+
+    public init(_ monotonic: MonotonicTime, _ wall: WallTime) {
+        self.monotonic = monotonic
+        self.wall = wall
+    }
 }
 
 /// Names a characteristic or one of its descriptors.

@@ -115,7 +115,7 @@ final class Publisher {
     ) {
         if !newest.isEmpty, broker.isConnected { sendNewest() }
         if newest.isEmpty, broker.isConnected {
-            switch broker.publish(topic: topic, payload: payload, qos: 0, retain: false, properties: nil) {
+            switch broker.publishPlain(topic: topic, payload: payload) {
             case .sent:
                 counts.advertisements += 1
                 return

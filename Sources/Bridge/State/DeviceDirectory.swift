@@ -26,6 +26,9 @@ final class DeviceDirectory {
     /// The known ones again: those that are swept.
     private var known: [BluetoothAddress: DeviceRecord] = [:]
     private var addressesByName: [String: BluetoothAddress] = [:]
+    /// Of known devices, and of others.
+    private let publishesKnown: Bool
+    private let publishesUnknown: Bool
     private let buffer = OutputBuffer()
     private var payload = AdvertisementPayload()
     private var template: DeviceTopicTemplate
@@ -45,6 +48,8 @@ final class DeviceDirectory {
         self.publisher = publisher
         self.clock = clock
         started = clock.now
+        publishesKnown = settings.publishesAdvertisements
+        publishesUnknown = settings.publishesAdvertisements && settings.publishesUnknownDevices
         template = DeviceTopicTemplate(space, suffix: "/advertisement")
         foundTopic = Array(space.discoveryEvent.utf8) + [0]
         for device in settings.devices {
@@ -73,33 +78,44 @@ final class DeviceDirectory {
 
     /// An advertisement. In the steady state nothing is allocated between here and the broker's socket.
     /// - Parameter first: the scans that hear this device for the first time.
-    func heard(_ source: some AdvertisementSource, hits: ScanHits, first: ScanHits) {
-        let now = clock.now
-        let wall = clock.wallNow
+    func heard(_ source: some AdvertisementSource, hits: ScanHits, first: ScanHits, at time: HeardTime) {
         let record = record(hearing: source)
         if let record {
-            record.note(rssi: source.rssi, at: now, wall: wall)
+            record.note(rssi: source.rssi, at: time.monotonic, wall: time.wall)
             if record.isAvailable != true, record.isKnown { update(record) }
             if !first.isEmpty { announce(record, source, hits: first) }
         }
         let isKnown = record?.isKnown == true
-        guard settings.publishesAdvertisements, settings.publishesUnknownDevices || isKnown,
-            publisher.takesAdvertisement(ofKnown: isKnown)
+        guard isKnown ? publishesKnown : publishesUnknown, publisher.takesAdvertisement(ofKnown: isKnown)
         else { return }
-        publish(source, at: wall, isKnown: isKnown)
+        publish(source, at: time.wall, isKnown: isKnown)
     }
 
     private func record(hearing source: some AdvertisementSource) -> DeviceRecord? {
-        let address = source.address
-        if let record = records[address] {
-            if record.lastHeard == nil { record.note(type: source.addressType) }
-            return record
+        if let note = source.note {
+            // Nobody else writes there.
+            let record = unsafeDowncast(note, to: DeviceRecord.self)
+            if !record.isForgotten, record.lastHeard != nil { return record }
         }
-        guard records.count - known.count < Self.unknownLimit else { return nil }
-        let record = DeviceRecord(address: address, configured: nil)
-        record.note(type: source.addressType)
-        records[address] = record
+        let address = source.address
+        let record: DeviceRecord
+        if let found = records[address] {
+            record = found
+            if record.lastHeard == nil { record.note(type: source.addressType) }
+        } else {
+            guard records.count - known.count < Self.unknownLimit else { return nil }
+            record = DeviceRecord(address: address, configured: nil)
+            record.note(type: source.addressType)
+            records[address] = record
+        }
+        source.note = record
         return record
+    }
+
+    /// Nothing is kept of the device any more.
+    private func drop(_ address: BluetoothAddress) {
+        // The radio may still have it at hand.
+        records.removeValue(forKey: address)?.isForgotten = true
     }
 
     private func publish(_ source: some AdvertisementSource, at wall: WallTime, isKnown: Bool) {
@@ -163,10 +179,7 @@ final class DeviceDirectory {
     func deviceDidDisappear(_ address: BluetoothAddress) {
         guard let record = records[address] else { return }
         record.isConnected = false
-        guard record.isKnown else {
-            records[address] = nil
-            return
-        }
+        guard record.isKnown else { return drop(address) }
         if let lastHeard = record.lastHeard, clock.now - lastHeard < Self.expiryAge { record.absence = .removed }
         update(record)
     }
@@ -217,7 +230,7 @@ final class DeviceDirectory {
     /// Clears every retained topic of the device and starts anew.
     func forget(_ address: BluetoothAddress) {
         let configured = records[address]?.configured
-        records[address] = nil
+        drop(address)
         known[address] = nil
         publisher.forgetAdvertisement(of: address)
         let device = space.device(address)
@@ -373,7 +386,7 @@ final class DeviceDirectory {
             guard let lastHeard = record.lastHeard else { return true }
             return now - lastHeard > Self.forgottenAfter
         }
-        for record in silent { records[record.address] = nil }
+        for record in silent { drop(record.address) }
     }
 
     /// At the start: every known device, as it is.

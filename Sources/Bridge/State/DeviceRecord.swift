@@ -5,37 +5,45 @@ internal import EventLoop
 @EventLoopActor
 final class DeviceRecord {
     let address: BluetoothAddress
-    /// The settings' entry, where there is one.
-    var configured: BridgeSettings.Device? { entry?.value }
-    private let entry: Box<BridgeSettings.Device>?
+
+    // What each advertisement touches is here, in few bytes: there may be thousands of strangers.
+    /// Not a number before the first RSSI.
+    private var smoothedRSSI = Float.nan
+    private(set) var interval = LearnedInterval()
+    /// Nanoseconds of the monotonic clock, 0 for never, and milliseconds of the wall clock.
+    private var heardAt: UInt64 = 0
+    private var heardAtWall = DeviceRecord.never
+    private var published: Published?
+    /// The scan that told of this device last, by kind.
+    var configuredScan: UInt32 = 0
+    var commandedScan: UInt32 = 0
     private(set) var isRotating = false
     var isBonded = false
     /// A command asked for a connection.
     var isRequested = false
     /// A command asked for a connection that is to be kept, and none ended it.
     var isWantedByCommand = false
+    var isConnected = false
+    /// RSSI or time changed since the last report.
+    var hasMinorChange = false
+    /// It is no record of the directory's any more.
+    var isForgotten = false
     /// What made it unreachable at once: it lasts until the device is heard again.
     var absence: Absence?
 
-    private var smoothedRSSI: Float?
-    private(set) var lastHeard: MonotonicTime?
-    private(set) var lastHeardWall: WallTime?
-    private(set) var interval = LearnedInterval()
-    var isConnected = false
-    /// The scan that told of this device last, by kind.
-    var configuredScan: UInt32 = 0
-    var commandedScan: UInt32 = 0
+    private static let never = Int64.min
 
-    /// What was published of a known device.
-    var isAvailable: Bool?
-    var lastReport: MonotonicTime?
-    var lastMajor: MajorFields? {
-        get { major?.value }
-        set { major = newValue.map { Box($0) } }
+    /// What only known devices have: their settings, and what was published of them.
+    private final class Published {
+        let configured: BridgeSettings.Device?
+        var isAvailable: Bool?
+        var lastReport: MonotonicTime?
+        var lastMajor: MajorFields?
+
+        init(_ configured: BridgeSettings.Device?) {
+            self.configured = configured
+        }
     }
-    private var major: Box<MajorFields>?
-    /// RSSI or time changed since the last report.
-    var hasMinorChange = false
 
     /// The fields of `devices/<dev>` whose change is published at once.
     struct MajorFields: Equatable {
@@ -46,23 +54,40 @@ final class DeviceRecord {
 
     init(address: BluetoothAddress, configured: BridgeSettings.Device?) {
         self.address = address
-        entry = configured.map { Box($0) }
+        published = configured.map { Published($0) }
     }
 
-    /// What only known devices have: of strangers there may be thousands, and their records are to stay small.
-    private final class Box<Value> {
-        let value: Value
-
-        init(_ value: Value) {
-            self.value = value
-        }
+    private func makePublished() -> Published {
+        if let published { return published }
+        let made = Published(nil)
+        published = made
+        return made
     }
+
+    /// The settings' entry, where there is one.
+    var configured: BridgeSettings.Device? { published?.configured }
+    var isAvailable: Bool? {
+        get { published?.isAvailable }
+        set { makePublished().isAvailable = newValue }
+    }
+    var lastReport: MonotonicTime? {
+        get { published?.lastReport }
+        set { makePublished().lastReport = newValue }
+    }
+    var lastMajor: MajorFields? {
+        get { published?.lastMajor }
+        set { makePublished().lastMajor = newValue }
+    }
+    private var isConfigured: Bool { published?.configured != nil }
 
     var isWanted: Bool { configured?.connectsAlways == true || isWantedByCommand }
-    var isKnown: Bool { configured != nil || isBonded || isRequested }
+    var isKnown: Bool { isBonded || isRequested || isConfigured }
     /// A rotating private address never makes a retained topic, unless a person wrote it in the settings.
-    var mayRetain: Bool { configured != nil || !isRotating }
-    var rssi: Int? { smoothedRSSI.map { Int($0.rounded()) } }
+    var mayRetain: Bool { !isRotating || isConfigured }
+    var rssi: Int? { smoothedRSSI.isNaN ? nil : Int(smoothedRSSI.rounded()) }
+    var lastHeard: MonotonicTime? { heardAt > 0 ? MonotonicTime(nanoseconds: heardAt) : nil }
+    /// Nil before the first advertisement: the end of a link is no such.
+    var lastHeardWall: WallTime? { heardAtWall != Self.never ? WallTime(milliseconds: heardAtWall) : nil }
 
     func note(type: AddressType?) {
         if let type { isRotating = !type.kind(of: address).isStable }
@@ -72,22 +97,18 @@ final class DeviceRecord {
     func note(rssi: Int8?, at now: MonotonicTime, wall: WallTime) {
         if let rssi {
             let value = Float(rssi)
-            if let before = smoothedRSSI {
-                smoothedRSSI = before + (value - before) * 0.125
-            } else {
-                smoothedRSSI = value
-            }
+            smoothedRSSI = smoothedRSSI.isNaN ? value : smoothedRSSI + (value - smoothedRSSI) * 0.125
         }
-        if let lastHeard { interval.learn(gap: now - lastHeard) }
-        lastHeard = now
-        lastHeardWall = wall
+        if heardAt > 0 { interval.learn(from: MonotonicTime(nanoseconds: heardAt), to: now) }
+        heardAt = now.nanoseconds
+        heardAtWall = wall.milliseconds
         absence = nil
         hasMinorChange = true
     }
 
     /// The link ended: there were no advertisements while it was up, so its length is no interval.
     func noteLinkEnd(at now: MonotonicTime) {
-        lastHeard = now
+        heardAt = now.nanoseconds
         absence = .linkEnded
     }
 

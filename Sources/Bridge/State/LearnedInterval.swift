@@ -9,20 +9,28 @@ struct LearnedInterval: Equatable {
     private static let ceiling: Float = 3_600_000
 
     /// In milliseconds; 0 before the second advertisement.
-    private var milliseconds: Float = 0
+    private var interval: Float = 0
 
-    mutating func learn(gap: Duration) {
-        let gap = Float(gap.clampedMilliseconds)
+    mutating func learn(gap: Duration) { learn(milliseconds: gap.clampedMilliseconds) }
+
+    /// The same without `Duration`, whose 128 bits cost more than the rest.
+    mutating func learn(from earlier: MonotonicTime, to later: MonotonicTime) {
+        guard later >= earlier else { return }
+        learn(milliseconds: Int64(clamping: (later.nanoseconds - earlier.nanoseconds) / 1_000_000))
+    }
+
+    private mutating func learn(milliseconds: Int64) {
+        let gap = Float(milliseconds)
         guard gap >= 0, gap <= Self.ceiling else { return }
-        if milliseconds == 0 {
-            milliseconds = gap
+        if interval == 0 {
+            interval = gap
         } else {
-            milliseconds += (gap - milliseconds) * (gap > milliseconds ? 0.5 : 0.0625)
+            interval += (gap - interval) * (gap > interval ? 0.5 : 0.0625)
         }
     }
 
     /// After so long without an advertisement the device is unreachable: four intervals, at least a minute.
     var silence: Duration {
-        max(Self.floor, .milliseconds(Int64(milliseconds * 4)))
+        max(Self.floor, .milliseconds(Int64(interval * 4)))
     }
 }

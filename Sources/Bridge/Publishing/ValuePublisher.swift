@@ -47,6 +47,8 @@ final class ValuePublisher {
             value.bytes, isRead: value.isRead, epoch: number.epoch, sequence: number.sequence, at: clock.wallNow,
             to: buffer)
         let bytes = buffer.withUnsafeBytes { Array($0) }
-        publisher.send(OutboxMessage(topicBytes: channel.topic, payload: bytes))
+        let message = OutboxMessage(topicBytes: channel.topic, payload: bytes)
+        // Who has asked waits for the answer, which is written next: the value leaves together with it, behind it.
+        if value.isRead { publisher.sendInGroup(message) } else { publisher.send(message) }
     }
 }

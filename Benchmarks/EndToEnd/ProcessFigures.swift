@@ -17,6 +17,8 @@ enum ProcessFigures {
     /// The most memory that was resident at a time, in KiB.
     static func peakMemory(_ pid: Int32) -> Int { field("VmHWM", "/proc/\(pid)/status") }
     static func memory(_ pid: Int32) -> Int { field("VmRSS", "/proc/\(pid)/status") }
+    /// KiB, which /proc counts in, as millions of bytes.
+    static func megabytes(_ kibibytes: Int) -> Double { Double(kibibytes) * 1.024 / 1000 }
 
     static func text(_ path: String) -> String {
         guard let file = fopen(path, "re") else { return "" }

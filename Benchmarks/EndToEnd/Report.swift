@@ -123,7 +123,7 @@ struct Report {
     private mutating func addProcess() {
         let small = Scenario.advertisements(devices: 200)
         let large = Scenario.advertisements(devices: 10_000)
-        let megabytes = { (outcome: Outcome) in Double(outcome.peakMemory) / 1024 }
+        let megabytes = { (outcome: Outcome) in ProcessFigures.megabytes(outcome.peakMemory) }
         let limits: [(Scenario, String, Double, Double)] = [
             (small, "200 devices", 12, 100), (large, "10,000 devices", 20, 400),
         ]
@@ -133,13 +133,13 @@ struct Report {
             rows.append(
                 Row(name: "peak memory, \(text)", unit: "MB", floor: floor, ours: ours, budget: .atMost(memory)))
         }
-        if let ours = median(large, .blueferry, { Double($0.peakMemoryInFlood) / 1024 }) {
-            let floor = median(large, .floor) { Double($0.peakMemoryInFlood) / 1024 }
+        if let ours = median(large, .blueferry, { ProcessFigures.megabytes($0.peakMemoryInFlood) }) {
+            let floor = median(large, .floor) { ProcessFigures.megabytes($0.peakMemoryInFlood) }
             rows.append(
                 Row(name: "the same, after a flood", unit: "MB", floor: floor, ours: ours, budget: .none))
         }
         if let few = median(small, .blueferry, megabytes), let many = median(large, .blueferry, megabytes) {
-            let each = (many - few) * 1024 / 9800
+            let each = (many - few) * 1000 / 9800
             rows.append(
                 Row(
                     name: "memory of a further device", unit: "KB", floor: nil, ours: each, budget: .atMost(1),

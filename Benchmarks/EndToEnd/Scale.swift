@@ -130,7 +130,7 @@ final class Scale {
             samples.append(Sample(time: Double(number * step), memory: memory))
             tell(
                 [
-                    column(Double(number * step), 4, 0), column(Double(memory) / 1024, 12, 2),
+                    column(Double(number * step), 4, 0), column(ProcessFigures.megabytes(memory), 12, 2),
                     column(Double(now.0 - busy.0) / elapsed / 1e7, 11, 1),
                     column(Double(now.1 - busy.1) / elapsed / 1e7, 14, 1),
                     column((sent - emitted) / elapsed, 12, 0),
@@ -178,7 +178,7 @@ final class Scale {
         let fifth = max(1, samples.count / 5)
         let early = samples.prefix(2 * fifth).suffix(fifth).map(\.memory).max() ?? 0
         let late = samples.suffix(fifth).map(\.memory).max() ?? 0
-        let growth = Double(late - early) / 1024
+        let growth = ProcessFigures.megabytes(late - early)
         let rate = sent.number("advertisements") / Double(options.seconds)
         let slowest = percentile(times, 0.99)
         tell(
@@ -189,7 +189,7 @@ final class Scale {
             \(Int(counts.number("advertisements_published"))), arrived at a subscriber \(Int(came))
             drops \(text(health["drops"])), queues \(text(health["queues"]))
             devices \(text(health["devices"]))
-            memory: peak \(rounded(Double(ProcessFigures.peakMemory(bridge.pid)) / 1024, 1)) MB, \
+            memory: peak \(rounded(ProcessFigures.megabytes(ProcessFigures.peakMemory(bridge.pid)), 1)) MB, \
             from the second fifth to the last \(rounded(growth, 2)) MB
             commands: \(times.count), p50 \(rounded(percentile(times, 0.5), 2)) ms, p99 \(rounded(slowest, 2)) ms, \
             max \(rounded(times.last ?? 0, 2)) ms, failed \(failures)

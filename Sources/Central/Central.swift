@@ -177,6 +177,7 @@ public final class Central {
     }
 
     public var devices: [Device] { Array(devicesByAddress.values) }
+    public var deviceAddresses: [BluetoothAddress] { Array(devicesByAddress.keys) }
     public var deviceCount: Int { devicesByAddress.count }
     public func device(_ address: BluetoothAddress) -> Device? { devicesByAddress[address] }
 

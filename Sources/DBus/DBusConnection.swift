@@ -23,6 +23,8 @@ public final class DBusConnection {
 
     /// Messages dispatched before other descriptors get their turn.
     private static let dispatchLimit = 512
+    /// The same as a time: devices that come and go cost more than those that are heard.
+    private static let turnTime: Duration = .milliseconds(3)
     /// libdbus reads about 2 KiB at a time. So many messages in them say that there is more, which is read without a
     /// turn of the loop.
     private static let fullRead = 4
@@ -47,6 +49,7 @@ public final class DBusConnection {
     /// A watch is being handled, after which there is a dispatch in any case.
     private var isReading = false
     private var dispatchedInTurn = 0
+    private var turnEnd = MonotonicTime(nanoseconds: 0)
     /// Messages that this dispatch has handed on.
     private var handled = 0
 
@@ -178,8 +181,11 @@ public final class DBusConnection {
     /// Hands on what the watches have read. True where there is more to read, for which no turn of the loop is needed.
     func dispatchAfterReading() -> Bool {
         let count = dispatch()
-        dispatchedInTurn += count
-        if isOpen, count >= Self.fullRead, dispatchedInTurn < Self.dispatchLimit { return true }
+        if isOpen, count >= Self.fullRead {
+            if dispatchedInTurn == 0 { turnEnd = .now + Self.turnTime }
+            dispatchedInTurn += count
+            if dispatchedInTurn < Self.dispatchLimit, .now < turnEnd { return true }
+        }
         dispatchedInTurn = 0
         return false
     }

@@ -128,13 +128,9 @@ final class CommandRunner {
             }
             wanted = addresses
         }
-        var all = Set(radio.deviceAddresses)
-        all.formUnion(directory.knownAddresses)
-        if let wanted { all.formIntersection(wanted) }
         var records: [JSONValue] = []
         var last: BluetoothAddress?
-        for address in all.sorted() where settings.commands.allows(address) {
-            if let after, address <= after { continue }
+        for address in addresses(wanted, after: after) {
             let report = radio.device(address)
             if let isConnected, (report?.link.state == .connected) != isConnected { continue }
             if !services.isEmpty, !services.contains(where: { report?.services.contains($0) == true }) { continue }
@@ -145,6 +141,21 @@ final class CommandRunner {
             last = address
         }
         return .object([("devices", .array(records)), ("after", .null)])
+    }
+
+    /// The devices that may be told of, in order. There may be tens of thousands, so who names a few is not to pay for all.
+    private func addresses(_ wanted: Set<BluetoothAddress>?, after: BluetoothAddress?) -> [BluetoothAddress] {
+        var found: [BluetoothAddress]
+        if let wanted {
+            found = wanted.filter { directory.isKnown($0) || radio.device($0) != nil }
+        } else {
+            found = radio.deviceAddresses
+            for address in directory.knownAddresses where radio.device(address) == nil { found.append(address) }
+        }
+        if let after { found.removeAll { $0 <= after } }
+        found.removeAll { !settings.commands.allows($0) }
+        found.sort()
+        return found
     }
 
     private func address(_ fields: Fields, _ name: String) throws(CommandError) -> BluetoothAddress? {

@@ -43,7 +43,7 @@ public final class CentralRadio: RadioPort {
     public var scans: [ScanReport] {
         central.scans.filter { $0.request.kind != .library }.map { Self.report($0) }
     }
-    public var deviceAddresses: [BluetoothAddress] { central.devices.map(\.address) }
+    public var deviceAddresses: [BluetoothAddress] { central.deviceAddresses }
 
     public var counts: RadioCounts {
         let statistics = central.statistics

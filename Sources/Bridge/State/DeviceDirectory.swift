@@ -63,6 +63,7 @@ final class DeviceDirectory {
     var knownCount: Int { known.count }
     var followedCount: Int { records.count }
     var knownAddresses: [BluetoothAddress] { Array(known.keys) }
+    func isKnown(_ address: BluetoothAddress) -> Bool { known[address] != nil }
 
     /// The device that a person means: an address in any form, or a name of the settings.
     func resolve(_ text: String) throws(CommandError) -> BluetoothAddress {

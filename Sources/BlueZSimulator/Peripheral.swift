@@ -68,8 +68,15 @@ final class Peripheral {
         guard isAdvertising, link == nil else { return false }
         if spec.rotate > 0 {
             let now = clock.now
-            if let rotatesAt, now >= rotatesAt { address = addresses.privateAddress() }
-            if rotatesAt.map({ now >= $0 }) ?? true { rotatesAt = now + .milliseconds(Int64(spec.rotate)) }
+            if let end = rotatesAt {
+                if now >= end {
+                    address = addresses.privateAddress()
+                    rotatesAt = now + .milliseconds(Int64(spec.rotate))
+                }
+            } else {
+                // It had its first address before; so those of a group do not all change theirs at one moment.
+                rotatesAt = now + .milliseconds(Int64.random(in: 0..<Int64(spec.rotate), using: &random))
+            }
         }
         content.countUp()
         return true

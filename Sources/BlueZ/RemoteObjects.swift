@@ -170,7 +170,11 @@ public final class RemoteDevice: RemoteObject {
 
     /// The path that BlueZ gives to a device with ``pathAddress``, with a final zero.
     nonisolated var impliedPath: [UInt8] {
-        adapter.pathBytes.dropLast() + Array("/dev_\(BluetoothAddress(value: pathAddress).pathForm)".utf8) + [0]
+        var path = adapter.pathBytes
+        _ = path.popLast()
+        path.append(contentsOf: "/dev_\(BluetoothAddress(value: pathAddress).pathForm)".utf8)
+        path.append(0)
+        return path
     }
 
     /// Name as the device gave it, UTF-8; empty while unknown. Alias is no source: BlueZ invents one from the address.

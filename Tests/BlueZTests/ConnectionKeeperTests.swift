@@ -73,7 +73,7 @@ final class ConnectionKeeperTests: XCTestCase {
     }
 
     @EventLoopActor
-    func testWithoutABusThereIsNoKeeper() {
+    func testWithoutABusThereIsNoKeeper() async {
         XCTAssertNil(ConnectionKeeper(bus: -1))
     }
 }

@@ -66,10 +66,11 @@ final class ScriptedBrokerTests: BrokerTestCase {
     /// Acknowledgements are read past libmosquitto, and what stands between them by it.
     @EventLoopActor
     func testWhatTheBrokerSaysIsUnderstoodInWhateverPiecesItComes() async throws {
-        let said: [UInt8] =
-            [0x40, 2, 0x10, 0] + [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x31] + [0xd0, 0]
-            + [0x40, 3, 0x10, 1, 0x10, 0x40, 6, 0x10, 2, 0x10, 2, 0x1f, 0] + [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x32]
-            + [0x40, 2, 0x10, 3]
+        let packets: [[UInt8]] = [
+            [0x40, 2, 0x10, 0], [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x31], [0xd0, 0], [0x40, 3, 0x10, 1, 0x10],
+            [0x40, 6, 0x10, 2, 0x10, 2, 0x1f, 0], [0x30, 6, 0, 2, 0x69, 0x6e, 0, 0x32], [0x40, 2, 0x10, 3],
+        ]
+        let said = packets.flatMap { $0 }
         for size in [1, 2, 3, 5, 7, 11, said.count] {
             let broker = try ScriptedBroker(answer: [0x20, 3, 0, 0, 0])
             let recorder = Recorder(MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge"))

@@ -191,7 +191,7 @@ final class Connection {
         case MOSQ_ERR_CONN_LOST, MOSQ_ERR_NO_CONN, MOSQ_ERR_ERRNO, MOSQ_ERR_TLS:
             let isTold = status == Int32(MOSQ_ERR_ERRNO.rawValue) && settings.tls == nil
             let why = isTold && brokenBy != 0 ? ": \(Instance.systemWords(brokenBy))" : ""
-            let hint = info == nil && settings.tls != nil ? "; it may want a certificate of ours (mqtt.tls)" : ""
+            let hint = info == nil && settings.tls != nil ? Instance.certificateHint : ""
             let before = info == nil ? " before it had answered" : ""
             return MQTTFault(.unreachable, "the broker at \(endpoint) closed the connection\(before)\(why)\(hint)")
         case MOSQ_ERR_KEEPALIVE:

@@ -151,8 +151,13 @@ final class Instance: @unchecked Sendable {
         // "OpenSSL Error[0]: error:0A000086:SSL routines::certificate verify failed": its end is for people.
         let end = line.split(separator: ":").last.map { $0.drop { $0 == " " } }
         let why = line.hasPrefix("OpenSSL") ? end ?? line[...] : line[...]
-        return MQTTFault(.tls, "TLS with the broker at \(endpoint) failed: \(why)")
+        // A broker that refuses us may cut the connection before its reason is read.
+        let isCut = strstr(line, "system lib") != nil && settings.tls?.certificateFile == nil
+        let hint = isCut ? Self.certificateHint : ""
+        return MQTTFault(.tls, "TLS with the broker at \(endpoint) failed: \(why)\(hint)")
     }
+
+    static let certificateHint = "; it may want a certificate of ours (mqtt.tls)"
 
     /// From here on libmosquitto formats no more lines.
     func stopLogging() {

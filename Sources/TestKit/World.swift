@@ -49,7 +49,10 @@ public final class World {
     public static func start(fleet: String = root + "/config/fleet.yaml") async throws -> World {
         EventLoop.shared.startThread()
         let directory = try TemporaryDirectory()
-        let broker = try await PrivateBroker.start()
+        // Else what a slow subscriber leaves waiting there would look like a loss of the program's.
+        var options = PrivateBroker.Options()
+        options.lines = ["max_queued_messages 0"]
+        let broker = try await PrivateBroker.start(options)
         let probe = try await MQTTProbe.connect(port: broker.port)
         if isLab {
             guard let path = environment("BLUEFERRY_CONTROL") else {

@@ -83,7 +83,15 @@ final class OutboxProgramTests: XCTestCase {
         var values: [Numbered] = []
         var seen = Set(known)
         while values.count < count {
-            let json = try await listener.wait(for: Self.topic, within: timeout).json
+            let json: JSONValue
+            do {
+                json = try await listener.wait(for: Self.topic, within: timeout).json
+            } catch {
+                let numbers = (known + values).map(\.sequence).sorted()
+                let gaps = zip(numbers, numbers.dropFirst()).filter { $1 != $0 + 1 }.map { "\($0)…\($1)" }
+                throw Expired(
+                    message: "\(values.count) of \(count) values, up to \(numbers.last ?? -1), gaps \(gaps): \(error)")
+            }
             let value = Numbered(
                 epoch: json["epoch"]?.stringValue ?? "", sequence: json["sequence"]?.intValue ?? -1,
                 value: json["value"]?.stringValue ?? "")
@@ -185,7 +193,11 @@ final class OutboxProgramTests: XCTestCase {
             try await notify(world, 2000, size: 200)
             try await monitor.wait("the warning") { lines.contains { $0.contains("warning outbox") } }
             world.broker.thaw()
-            values += try await take(listener, 2000, knowing: values)
+            do {
+                values += try await take(listener, 2000, knowing: values)
+            } catch {
+                throw Expired(message: "\(error)\n\(lines.suffix(20).joined(separator: "\n"))")
+            }
             check(values)
             let event = try await world.probe.wait(for: "\(world.topic)/events") {
                 $0.json["code"] == .string("outbox")

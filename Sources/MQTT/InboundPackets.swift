@@ -16,7 +16,7 @@ struct InboundPackets: ~Copyable {
     private static let usualCapacity = 8 << 10
 
     private var start: UnsafeMutablePointer<UInt8>
-    private var capacity = InboundPackets.usualCapacity
+    private(set) var capacity = InboundPackets.usualCapacity
     private var head = 0
     private var end = 0
     /// Bytes of the packet that stands at the head in part.
@@ -39,7 +39,8 @@ struct InboundPackets: ~Copyable {
 
     private mutating func makeRoom() {
         let waiting = end - head
-        let wanted = max(needed, Self.usualCapacity)
+        // A packet's length is only what the broker says: room is made as its bytes come.
+        let wanted = max(min(needed, max(capacity, 2 * waiting)), Self.usualCapacity)
         if wanted > capacity || (capacity > Self.usualCapacity && waiting < wanted && wanted < capacity) {
             let fresh = UnsafeMutablePointer<UInt8>.allocate(capacity: wanted)
             fresh.update(from: start + head, count: waiting)

@@ -42,6 +42,28 @@ final class PlainPacketTests: BrokerTestCase {
         return (found, false)
     }
 
+    /// What a broker only says costs nothing.
+    func testRoomIsMadeAsBytesCome() throws {
+        let (near, far) = pair()
+        defer {
+            close(near)
+            close(far)
+        }
+        var inbound = InboundPackets()
+        let head: [UInt8] = [0x30, 0xff, 0xff, 0xff, 0x7f]
+        XCTAssertEqual(write(far, head, head.count), head.count)
+        var came = head.count
+        for part in [3, 9_000, 60_000] {
+            XCTAssertEqual(write(far, [UInt8](repeating: 1, count: part), part), part)
+            came += part
+            while inbound.fill(from: near).count > 0 {
+                guard case .incomplete = inbound.next() else { return XCTFail("it is not complete") }
+            }
+            XCTAssertLessThanOrEqual(inbound.capacity, max(8 << 10, 4 * came))
+        }
+        XCTAssertGreaterThan(inbound.capacity, 60_000)
+    }
+
     func testPacketsComeOutWholeHoweverTheyArrive() throws {
         var bytes: [UInt8] = []
         var expected: [[UInt8]] = []

@@ -178,8 +178,13 @@ extension Central {
         subscription.takesSignals = true
         subscription.subject = characteristic
         remote.valueHandler = subscription
+        subscription.attempt += 1
+        let attempt = subscription.attempt
         bluez.startNotify(remote) { [weak self, weak characteristic] result in
-            guard let self, let characteristic, case .starting = subscription.state else { return }
+            // What an earlier link's call is answered is no news of this one.
+            guard let self, let characteristic, attempt == subscription.attempt,
+                case .starting = subscription.state
+            else { return }
             switch result {
             case .success:
                 subscription.state = .signals

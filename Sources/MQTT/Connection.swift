@@ -51,6 +51,8 @@ final class Connection {
     var brokenBy: Int32 = 0
     private(set) var isClosed = false
     private(set) var isDisconnecting = false
+    /// DISCONNECT is still to be sent.
+    private var isLeaving = false
     private var isTCP = false
     /// Something came in this batch of events.
     var hasHeard = false
@@ -126,10 +128,10 @@ final class Connection {
     private func write() {
         bytesSinceFlush = 0
         // A packet that was begun is ended first, whoever began it. Then come libmosquitto's, which must arrive: a flood
-        // of advertisements would hold them up for as long as it lasts. Its last one follows all others.
-        if isDisconnecting, !isInsidePacket { writePlain() }
-        if endBegunPacket(), !isDisconnecting || plainBytes == 0 { writeLibrary() }
+        // of advertisements would hold them up for as long as it lasts.
+        if endBegunPacket() { writeLibrary() }
         if !isClosed, !isInsidePacket { writePlain() }
+        if !isClosed, isLeaving, !isInsidePacket, plainBytes == 0 { leave() }
         guard !isClosed else { return }
         isBlocked = isInsidePacket || plainBytes > 0
         registration?.events = isBlocked ? [.read, .readHangUp, .write] : [.read, .readHangUp]
@@ -156,7 +158,7 @@ final class Connection {
     /// Writes what is queued.
     func flush() {
         guard !isClosed, depth == 0, !isBlocked else { return }
-        if plainBytes > 0 || mosquitto_want_write(instance.pointer) {
+        if plainBytes > 0 || isLeaving || mosquitto_want_write(instance.pointer) {
             write()
         } else if hasHeard, isTCP {
             // A broker with Nagle's algorithm, which is usual, keeps the next packet back until then.
@@ -247,6 +249,8 @@ final class Connection {
         properties: PublishProperties?, size: Int, token: PublishToken
     ) -> Int32 {
         let allowed = min(qos.rawValue, info?.maximumQoS ?? 0)
+        // As libmosquitto has it, which is not asked for a plain socket's. Source: MQTT 5.0, section 3.2.2.3.5.
+        let retain = retain && info?.retainAvailable != false
         if allowed > 0, isPlain {
             return publishAcknowledged(
                 topic: topic, payload: payload, retain: retain, properties: properties, size: size, token: token)
@@ -280,7 +284,12 @@ final class Connection {
 
     func queued(_ size: Int) {
         bytesSinceFlush += size
-        if bytesSinceFlush >= 64 << 10, depth == 0 { flush() } else if !isDirty { FlushQueue.shared.add(self) }
+        // Who publishes without an acknowledgement has to have the token before it is told of.
+        if bytesSinceFlush >= 64 << 10, depth == 0, unacknowledgeable.isEmpty {
+            flush()
+        } else if !isDirty {
+            FlushQueue.shared.add(self)
+        }
     }
 
     /// The packet's identifier, or nil where libmosquitto refuses. Source: `mosquitto_subscribe_v5`.
@@ -300,12 +309,19 @@ final class Connection {
         FlushQueue.shared.add(self)
     }
 
-    /// Sends DISCONNECT behind what is queued: the broker drops our will. Source: `mosquitto_disconnect_v5`.
+    /// Sends DISCONNECT behind all that is queued: the broker drops our will.
     func disconnect() {
         guard !isClosed, !isDisconnecting else { return }
         isDisconnecting = true
-        mosquitto_disconnect_v5(instance.pointer, 0, nil)
+        isLeaving = true
         flush()
+    }
+
+    /// All that was queued has left. Source: `mosquitto_disconnect_v5`.
+    private func leave() {
+        isLeaving = false
+        mosquitto_disconnect_v5(instance.pointer, 0, nil)
+        writeLibrary()
     }
 
     private func finishUnacknowledgeable() {

@@ -11,9 +11,18 @@ final class ScriptedBroker {
     private let listener: Int32
     private var registrations: [IORegistration] = []
     private var connections: [Int32] = []
+    /// What came on the newest connection, and whether it has ended.
+    private(set) var received: [UInt8] = []
+    private(set) var isEnded = false
+    var onReceive: @EventLoopActor () -> Void = {}
+    /// It reads no more once it has answered, until ``hear()``.
+    private let isDeaf: Bool
 
-    init(answer: [UInt8], closes: Bool = false) throws {
+    init(answer: [UInt8], closes: Bool = false, isDeaf: Bool = false) throws {
+        self.isDeaf = isDeaf
         let listener = socket(AF_INET, Int32(bitPattern: SOCK_STREAM.rawValue), 0)
+        var room: Int32 = isDeaf ? 4_096 : 1 << 20
+        setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, socklen_t(MemoryLayout<Int32>.size))
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
@@ -35,20 +44,37 @@ final class ScriptedBroker {
 
     private func serve(_ connection: Int32, _ answer: [UInt8], _ closes: Bool) {
         connections.append(connection)
-        var hasAnswered = false
-        var own: IORegistration?
-        own = try? EventLoop.shared.register(connection, .read) { _ in
-            var buffer = [UInt8](repeating: 0, count: 4_096)
-            guard read(connection, &buffer, buffer.count) > 0 else {
-                own?.cancel()
-                return
-            }
-            guard !hasAnswered else { return }
-            hasAnswered = true
+        received = []
+        isEnded = false
+        follow(connection) { [unowned self] in
             _ = write(connection, answer, answer.count)
             if closes { shutdown(connection, Int32(SHUT_RDWR)) }
+            return !isDeaf
+        }
+    }
+
+    /// Reads what comes. `first` is called once, behind the first bytes; where it gives back false, no more is read.
+    private func follow(_ connection: Int32, _ first: @escaping @EventLoopActor () -> Bool) {
+        var first: (@EventLoopActor () -> Bool)? = first
+        var own: IORegistration?
+        own = try? EventLoop.shared.register(connection, .read) { [unowned self] _ in
+            var buffer = [UInt8](repeating: 0, count: 65_536)
+            let count = read(connection, &buffer, buffer.count)
+            if count > 0 {
+                received += buffer[..<count]
+                if first?() == false { own?.cancel() }
+                first = nil
+            } else {
+                isEnded = true
+                own?.cancel()
+            }
+            onReceive()
         }
         if let own { registrations.append(own) }
+    }
+
+    func hear() {
+        if let connection = connections.last { follow(connection) { true } }
     }
 
     /// Says more on the newest connection.
@@ -90,6 +116,47 @@ final class ScriptedBrokerTests: BrokerTestCase {
             await recorder.client.stop(flushWithin: .zero)
             broker.stop()
         }
+    }
+
+    /// Source: MQTT 5.0, section 3.2.2.3.5.
+    @EventLoopActor
+    func testABrokerThatRetainsNothingIsAskedForNothingRetained() async throws {
+        for qos in [QoS.atMostOnce, .atLeastOnce] {
+            let broker = try ScriptedBroker(answer: [0x20, 5, 0, 0, 2, 0x25, 0])
+            let recorder = Recorder(MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge"))
+            broker.onReceive = { recorder.monitor.changed() }
+            try await recorder.connect()
+            let before = broker.received.count
+            recorder.client.publish("t", [1], qos: qos, retain: true)
+            try await recorder.monitor.wait("the message") { broker.received.count > before }
+            XCTAssertEqual(broker.received[before], qos == .atMostOnce ? 0x30 : 0x32)
+            await recorder.client.stop(flushWithin: .zero)
+            broker.stop()
+        }
+    }
+
+    /// Leaving while a packet is half written, with others behind it: all of them leave, and DISCONNECT last.
+    @EventLoopActor
+    func testLeavingWaitsForWhatIsHalfWritten() async throws {
+        // Without QoS 1 libmosquitto writes these messages, and not we.
+        let broker = try ScriptedBroker(answer: [0x20, 5, 0, 0, 2, 0x24, 0], isDeaf: true)
+        var settings = MQTTSettings(host: "127.0.0.1", port: broker.port, clientID: "bridge")
+        settings.pendingLimit = 64 << 20
+        let recorder = Recorder(settings)
+        broker.onReceive = { recorder.monitor.changed() }
+        try await recorder.connect()
+        let payload = [UInt8](repeating: 7, count: 200_000)
+        for _ in 0..<40 { recorder.client.publish("t", payload, qos: .atLeastOnce) }
+        await Task.yield()
+        recorder.client.publish("plain", [1])
+        let leaving = Task { @EventLoopActor in await recorder.client.stop(flushWithin: .seconds(20)) }
+        await Task.yield()
+        broker.hear()
+        try await recorder.monitor.wait("the end", within: .seconds(20)) { broker.isEnded }
+        XCTAssertEqual(broker.received.suffix(2), [0xe0, 0])
+        XCTAssertGreaterThan(broker.received.count, 40 * payload.count)
+        await leaving.value
+        broker.stop()
     }
 
     @EventLoopActor

@@ -267,8 +267,11 @@ extension Central {
         guard characteristic.readsUnderWay > 0 else { return deliver(value, of: characteristic, .notify) }
         release(characteristic)
         characteristic.heldValue = Array(value)
+        characteristic.heldNumber &+= 1
+        let number = characteristic.heldNumber
         clock.schedule(after: .milliseconds(30)) { [weak self, weak characteristic] in
-            guard let self, let characteristic else { return }
+            // A later value is held for as long as the one before it was.
+            guard let self, let characteristic, characteristic.heldNumber == number else { return }
             release(characteristic)
         }
     }

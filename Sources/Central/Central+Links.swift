@@ -11,7 +11,7 @@ extension Central {
 
     func link(of device: Device) -> Link {
         if let link = device.link { return link }
-        let link = Link(seed: random.next())
+        let link = Link(seed: .random(in: 0...(.max)))
         device.link = link
         if device.remote?.isConnected == true { link.phase = device.remote?.isResolved == true ? .up : .resolving }
         return link

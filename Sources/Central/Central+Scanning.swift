@@ -20,7 +20,7 @@ extension Central {
             end(former, .replaced)
         }
         guard let slot = scanTable.freeSlot else { throw CentralError(.busy, "64 scans run already; stop one first") }
-        let id = Hex.encode(random.next(), digits: 8)
+        let id = Hex.encode(UInt64.random(in: 0...(.max)), digits: 8)
         let session = ScanSession(
             id: id, slot: slot, request: request, filter: filter, central: self, now: clock.wallNow)
         for device in devicesByAddress.values { device.reported.remove(session.set) }
@@ -115,7 +115,7 @@ extension Central {
 
     /// Between half and the whole of a pause, so that nothing that failed together is tried again together.
     private func jittered(_ pause: Duration) -> Duration {
-        pause / 2 + pause / 2 * Double.random(in: 0...1, using: &random)
+        pause / 2 + pause / 2 * Double.random(in: 0...1)
     }
 
     private func discoveryCallEnded(

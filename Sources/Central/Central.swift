@@ -122,7 +122,6 @@ public final class Central {
     var counts = CentralStatistics()
     var isStarted = false
     var pairing: Set<BluetoothAddress> = []
-    var random = SystemRandomNumberGenerator()
 
     public init(options: CentralOptions = CentralOptions(), clock: any LoopClock = SystemClock.shared) {
         self.options = options

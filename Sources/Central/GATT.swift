@@ -61,6 +61,8 @@ public final class GATTCharacteristic {
     /// `Value` signals that may be the echo of a read under way.
     var readsUnderWay = 0
     var heldValue: [UInt8]?
+    /// Counts the values that were held.
+    var heldNumber: UInt32 = 0
     weak var central: Central?
 
     init(

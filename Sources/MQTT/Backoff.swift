@@ -31,17 +31,18 @@ struct Backoff {
     }
 
     /// The wait after a fault; the next one is longer.
-    mutating func delay(after code: MQTTFault.Code, using random: inout some RandomNumberGenerator) -> Duration {
+    /// - Parameter share: by chance, from 0 to 1: of the half by which it is shortened at most, what is left.
+    mutating func delay(after code: MQTTFault.Code, share: Double = .random(in: 0...1)) -> Duration {
         switch code {
         case .unreachable:
             defer { unreachable = min(unreachable * 2, Self.longestUnreachable) }
-            return shortened(unreachable, using: &random)
+            return shortened(unreachable, share)
         case .refused, .tls, .protocolError, .notAuthorised, .takenOver:
             let isUnauthorised = code == .notAuthorised || code == .takenOver
             let longest = isUnauthorised ? Self.longestUnauthorised : Self.longestRefused
             let wait = min(refused, longest)
             refused = min(refused * 2, Self.longestUnauthorised)
-            return shortened(wait, using: &random)
+            return shortened(wait, share)
         }
     }
 
@@ -50,8 +51,5 @@ struct Backoff {
         if code == .unreachable { shortLives = 0 }
     }
 
-    private func shortened(_ wait: Duration, using random: inout some RandomNumberGenerator) -> Duration {
-        let nanoseconds = wait.clampedNanoseconds
-        return .nanoseconds(Int64.random(in: nanoseconds / 2...nanoseconds, using: &random))
-    }
+    private func shortened(_ wait: Duration, _ share: Double) -> Duration { wait / 2 + wait / 2 * share }
 }

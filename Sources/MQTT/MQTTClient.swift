@@ -41,7 +41,6 @@ public final class MQTTClient {
     private var ticker: LoopTimer?
     private var retry: LoopTimer?
     private var backoff = Backoff()
-    private var random = SystemRandomNumberGenerator()
     private var connectedAt: MonotonicTime?
     private var lastToken: UInt64 = 0
     private var subscriptions: [(filter: String, options: SubscribeOptions)] = []
@@ -165,7 +164,7 @@ public final class MQTTClient {
     private func wait(after fault: MQTTFault, wasConnected: Bool) {
         counts.faults &+= 1
         state = .waiting
-        let delay = backoff.delay(after: fault.code, using: &random)
+        let delay = backoff.delay(after: fault.code)
         retry = clock.schedule(after: delay) { [weak self] in
             guard let self, self.state == .waiting else { return }
             self.connect()

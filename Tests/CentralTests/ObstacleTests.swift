@@ -74,6 +74,8 @@ final class ObstacleTests: EngineTestCase {
             }
             XCTAssertEqual(stage.central.obstacle(to: Stage.address), .unheard)
             for path in paths { stage.fake.addDevice(path, [("RSSI", .int16(-60))]) }
+            // Nobody is told of a place in line: this is heard of behind it.
+            stage.fake.change(FakeBlueZ.adapter, self.adapter1, [("Alias", .string("behind them"))])
             await stage.recorder.wait("all in line") { stage.central.adapters.first?.queue.waitingCount == 2 }
             XCTAssertEqual(stage.central.obstacle(to: Stage.address), .attempting(number: 1))
             XCTAssertEqual(

@@ -133,7 +133,7 @@ final class CoreBluetoothContractTests: LibraryCase {
             XCTAssertEqual(values.prefix(6), ["50", "50", "50", "49", "50", "49"].map { "value 2A19 \($0)" }[...])
             peripheral.setNotifyValue(false, for: level)
             try await journal.rest(of: "notifying 2A19 false", count: 2)
-            XCTAssertEqual(journal.all.filter { $0.hasPrefix("value") }.count, 8)
+            XCTAssertEqual(journal.all.filter { $0.hasPrefix("value") }.count, 8, "\(journal.all)")
             try await user.cancel(peripheral)
         }
     }

@@ -3,18 +3,10 @@ import XCTest
 
 @testable import MQTT
 
-/// Draws always the same number: the longest wait where it is all ones, and nearly the shortest where it is small.
-private struct Fixed: RandomNumberGenerator {
-    let value: UInt64
-    mutating func next() -> UInt64 { value }
-}
-
 final class BackoffTests: XCTestCase {
-    private var random = Fixed(value: .max)
-
     private func delays(_ code: MQTTFault.Code, _ count: Int) -> [Int64] {
         var backoff = Backoff()
-        return (0..<count).map { _ in backoff.delay(after: code, using: &random).clampedMilliseconds }
+        return (0..<count).map { _ in backoff.delay(after: code, share: 1).clampedMilliseconds }
     }
 
     func testUnreachableIsAskedAgainWithin1500Milliseconds() {
@@ -30,24 +22,22 @@ final class BackoffTests: XCTestCase {
 
     func testWaitsAreShortenedByChanceUpToHalf() {
         var backoff = Backoff()
-        random = Fixed(value: 1 << 20)
-        XCTAssertEqual(backoff.delay(after: .takenOver, using: &random).clampedMilliseconds, 500)
-        var system = SystemRandomNumberGenerator()
-        let drawn = Set((0..<50).map { _ in backoff.delay(after: .notAuthorised, using: &system) })
+        XCTAssertEqual(backoff.delay(after: .takenOver, share: 0).clampedMilliseconds, 500)
+        let drawn = Set((0..<50).map { _ in backoff.delay(after: .notAuthorised) })
         XCTAssertGreaterThan(drawn.count, 10)
     }
 
     func testALongConnectionForgetsWhatWasBeforeIt() {
         var backoff = Backoff()
-        for _ in 0..<6 { _ = backoff.delay(after: .unreachable, using: &random) }
+        for _ in 0..<6 { _ = backoff.delay(after: .unreachable, share: 1) }
         XCTAssertFalse(backoff.connectionEnded(.unreachable, lasted: .seconds(6)))
-        XCTAssertEqual(backoff.delay(after: .unreachable, using: &random), .milliseconds(10))
-        for _ in 0..<6 { _ = backoff.delay(after: .takenOver, using: &random) }
+        XCTAssertEqual(backoff.delay(after: .unreachable, share: 1), .milliseconds(10))
+        for _ in 0..<6 { _ = backoff.delay(after: .takenOver, share: 1) }
         // The last wait was 32 s, and the next is 64 s: a minute of peace is not enough to forget.
         _ = backoff.connectionEnded(.takenOver, lasted: .seconds(60))
-        XCTAssertEqual(backoff.delay(after: .takenOver, using: &random), .seconds(64))
+        XCTAssertEqual(backoff.delay(after: .takenOver, share: 1), .seconds(64))
         _ = backoff.connectionEnded(.takenOver, lasted: .seconds(300))
-        XCTAssertEqual(backoff.delay(after: .takenOver, using: &random), .seconds(1))
+        XCTAssertEqual(backoff.delay(after: .takenOver, share: 1), .seconds(1))
     }
 
     func testAnUnnamedTakeoverIsSuspectedAtTheFourthShortLife() {

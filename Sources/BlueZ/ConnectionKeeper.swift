@@ -47,8 +47,9 @@ final class ConnectionKeeper {
         // The last word is what the list of processes shows.
         let words = ["sh", "-c", Self.script, "blueferry-keeper"]
         guard bus >= 3,
-            let process = spawnDetached(
-                "/bin/sh", words, environment: ["PATH=/usr/bin:/bin"], descriptors: [ends[1], nil, nil, bus])
+            let process = try? spawnProcess(
+                "/bin/sh", words, environment: ["PATH=/usr/bin:/bin"], descriptors: [ends[1], nil, nil, bus],
+                isDetached: true)
         else {
             Glibc.close(input)
             return nil

@@ -34,14 +34,17 @@ public final class ProcessWatch {
     }
 }
 
-/// Starts a program that outlives this one: in a session of its own, with no signal blocked, and without any descriptor
-/// but those given, of which the first is its descriptor 0. Nil where the system refuses. It is the caller's to reap.
+/// Starts a program with the signals of a fresh process, whatever this one blocks or ignores. It is the caller's to reap.
 /// Source: `posix_spawn(3)`.
-/// - Parameter descriptors: nil stands for /dev/null. Each is to be above the number that it gets, or the same.
+/// - Parameters:
+///   - descriptors: from its descriptor 0 on; nil stands for /dev/null. Each is to be above the number that it gets, or
+///     the same.
+///   - isDetached: for one that outlives this process: it has a session of its own, and no other descriptor.
+/// - Throws: ``LoopError`` where the system refuses.
 @EventLoopActor
-public func spawnDetached(
-    _ path: String, _ words: [String], environment: [String], descriptors: [Int32?]
-) -> Int32? {
+public func spawnProcess(
+    _ path: String, _ words: [String], environment: [String], descriptors: [Int32?], isDetached: Bool = false
+) throws(LoopError) -> Int32 {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
@@ -52,19 +55,27 @@ public func spawnDetached(
             posix_spawn_file_actions_addopen(&actions, Int32(number), "/dev/null", O_RDWR, 0)
         }
     }
-    guard clinux_spawn_close_from(&actions, Int32(descriptors.count)) == 0 else { return nil }
+    if isDetached {
+        let status = clinux_spawn_close_from(&actions, Int32(descriptors.count))
+        guard status == 0 else { throw LoopError(call: "posix_spawn", errno: status) }
+    }
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
     var signals = sigset_t()
     sigemptyset(&signals)
     posix_spawnattr_setsigmask(&attributes, &signals)
-    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK) | clinux_spawn_setsid)
+    for signal in [SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
+    posix_spawnattr_setsigdefault(&attributes, &signals)
+    let flags = Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)
+    posix_spawnattr_setflags(&attributes, isDetached ? flags | clinux_spawn_setsid : flags)
     var arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) } + [nil]
     var variables: [UnsafeMutablePointer<CChar>?] = environment.map { strdup($0) } + [nil]
     defer {
         for text in arguments + variables { free(text) }
     }
     var process: Int32 = 0
-    return posix_spawn(&process, path, &actions, &attributes, &arguments, &variables) == 0 ? process : nil
+    let status = posix_spawn(&process, path, &actions, &attributes, &arguments, &variables)
+    guard status == 0 else { throw LoopError(call: "posix_spawn", errno: status) }
+    return process
 }

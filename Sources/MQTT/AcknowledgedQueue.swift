@@ -61,8 +61,8 @@ extension PacketQueue {
     ) {
         var length = 2 + topic.count + 2 + payload.count
         let propertiesLength = properties?.bytes ?? 0
-        if hasProperties { length += Self.sizeOfLength(propertiesLength) + propertiesLength }
-        var writer = PacketWriter(room(for: 1 + Self.sizeOfLength(length) + length))
+        if hasProperties { length += PacketWriter.sizeOfLength(propertiesLength) + propertiesLength }
+        var writer = PacketWriter(room(for: 1 + PacketWriter.sizeOfLength(length) + length))
         writer.put(byte: retain ? 0x33 : 0x32)
         writer.put(length: length)
         writer.put(counted: topic)
@@ -88,10 +88,6 @@ extension PacketQueue {
         writer.put(byte: 0xc0)
         writer.put(byte: 0)
     }
-
-    private static func sizeOfLength(_ length: Int) -> Int {
-        length < 128 ? 1 : length < 16_384 ? 2 : length < 2_097_152 ? 3 : 4
-    }
 }
 
 /// Writes a packet's fields one after another to where there is room for them. Source: MQTT 5.0, section 1.5.
@@ -100,6 +96,11 @@ struct PacketWriter {
 
     init(_ place: UnsafeMutablePointer<UInt8>) {
         self.place = place
+    }
+
+    /// Bytes that a length takes.
+    static func sizeOfLength(_ length: Int) -> Int {
+        length < 128 ? 1 : length < 16_384 ? 2 : length < 2_097_152 ? 3 : 4
     }
 
     mutating func put(byte: UInt8) {

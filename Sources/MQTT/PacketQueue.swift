@@ -40,24 +40,12 @@ struct PacketQueue: ~Copyable {
         for index in 0..<length where !Self.isPlain(name[index]) { return false }
         let rest = 2 + length + (hasProperties ? 1 : 0) + payload.count
         guard rest <= 268_435_455 else { return false }
-        reserve(5 + rest)
-        var place = start + end
-        place = Self.put(0x30, at: place)
-        var left = rest
-        repeat {
-            place = Self.put(UInt8(left & 0x7f) | (left > 0x7f ? 0x80 : 0), at: place)
-            left >>= 7
-        } while left > 0
-        place = Self.put(UInt8(length >> 8), at: place)
-        place = Self.put(UInt8(length & 0xff), at: place)
-        place.update(from: name, count: length)
-        place += length
-        if hasProperties { place = Self.put(0, at: place) }
-        if let from = payload.baseAddress {
-            UnsafeMutableRawPointer(place).copyMemory(from: from, byteCount: payload.count)
-            place += payload.count
-        }
-        end = place - start
+        var writer = PacketWriter(room(for: 1 + PacketWriter.sizeOfLength(rest) + rest))
+        writer.put(byte: 0x30)
+        writer.put(length: rest)
+        writer.put(counted: UnsafeRawBufferPointer(start: name, count: length))
+        if hasProperties { writer.put(byte: 0) }
+        writer.put(payload)
         return true
     }
 
@@ -101,11 +89,6 @@ struct PacketQueue: ~Copyable {
             if byte < 0x80 { break }
         }
         return index - place + length
-    }
-
-    private static func put(_ byte: UInt8, at place: UnsafeMutablePointer<UInt8>) -> UnsafeMutablePointer<UInt8> {
-        place.pointee = byte
-        return place + 1
     }
 
     private static func isPlain(_ byte: UInt8) -> Bool {

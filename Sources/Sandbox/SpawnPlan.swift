@@ -57,35 +57,13 @@ struct SpawnPlan {
 
     /// Starts the program; gives back its process number.
     func spawn(_ command: [String], environment: [String: String]) throws(SandboxError) -> Int32 {
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        for (target, descriptor) in standard.enumerated() {
-            posix_spawn_file_actions_adddup2(&actions, descriptor, Int32(target))
-        }
-        // A child starts with the signals of a fresh process, whatever this one blocks or ignores.
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var signals = sigset_t()
-        sigemptyset(&signals)
-        posix_spawnattr_setsigmask(&attributes, &signals)
-        for signal in [SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
-        posix_spawnattr_setsigdefault(&attributes, &signals)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
-
-        var arguments: [UnsafeMutablePointer<CChar>?] = command.map { strdup($0) } + [nil]
-        var variables: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
-        defer {
-            for text in arguments + variables { free(text) }
-        }
         guard let path = command.first else { throw SandboxError(.system, "no program to start") }
-        var pid: Int32 = 0
-        let status = posix_spawn(&pid, path, &actions, &attributes, &arguments, &variables)
-        guard status == 0 else {
-            throw SandboxError(.system, "\(path) cannot be started: \(String(cString: strerror(status)))")
+        do throws(LoopError) {
+            return try spawnProcess(
+                path, command, environment: environment.map { "\($0.key)=\($0.value)" }, descriptors: standard)
+        } catch {
+            throw SandboxError(.system, "\(path) cannot be started: \(String(cString: strerror(error.errno)))")
         }
-        return pid
     }
 
     /// Closes what only the child needs.

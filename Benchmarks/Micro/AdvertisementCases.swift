@@ -10,6 +10,7 @@ import JSON
 enum AdvertisementCases {
     static func run(_ runner: Runner) throws {
         for devices in [200, 10_000] { try wholeWay(runner, devices) }
+        try found(runner)
         try refused(runner)
         try renamed(runner)
         try passingBy(runner)
@@ -30,6 +31,22 @@ enum AdvertisementCases {
         }
         guard stand.broker.published - before >= count else {
             throw BenchFault(description: "advertisements were not published: the case measures nothing")
+        }
+    }
+
+    /// The first advertisement of a device that BlueZ had already: it is told of too.
+    private static func found(_ runner: Runner) throws {
+        let count = 10_000
+        let stand = Stand(devices: count)
+        let signals = (0..<count).map { Signals.advertisement($0, rssi: -70) }
+        let before = stand.broker.published
+        runner.measure("advertisement, first of a device", rounds: count / 2) { round in
+            stand.tick()
+            stand.deliver(signals[round])
+            stand.broker.acknowledge()
+        }
+        guard stand.broker.published - before > 900 else {
+            throw BenchFault(description: "nothing was told of devices that were found")
         }
     }
 

@@ -39,6 +39,8 @@ final class Mirror {
             if let adapter = object as? RemoteAdapter, adapter.address == nil { continue }
             remove(object)
         }
+        // The reply is megabytes where there are thousands of devices, and still here while observers are told.
+        ProcessMemory.makeRoom()
         announce()
     }
 

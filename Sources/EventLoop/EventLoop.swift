@@ -36,6 +36,7 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     private var slots: [Slot] = []
     private var freeSlots: [Int] = []
     private var timers = TimerQueue()
+    private var looseTimers = TimerQueue()
     private var batchHooks: [@EventLoopActor () -> Void] = []
 
     private init() {
@@ -163,18 +164,29 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
 
     @EventLoopActor
     private func fireTimers() {
-        for timer in timers.popDue(at: .now) { timer.fire() }
+        let now = MonotonicTime.now
+        for timer in timers.popDue(at: now) { timer.fire() }
+        for timer in looseTimers.popDue(at: now) { timer.fire() }
     }
 
     @EventLoopActor
     private func waitForEvents(_ events: inout [epoll_event]) -> Int {
         // From here on only other threads enqueue, and they write the wake-up descriptor.
-        let timeout =
-            hasJobs.load(ordering: .relaxed) || isStopped ? 0 : timers.millisecondsToNext(from: .now)
+        let timeout = hasJobs.load(ordering: .relaxed) || isStopped ? 0 : millisecondsToNextTimer()
         let count = epoll_wait(epoll, &events, Int32(events.count), timeout)
         if count >= 0 { return Int(count) }
         precondition(errno == EINTR, "epoll_wait failed")
         return 0
+    }
+
+    /// As `epoll_wait(2)` takes it; -1 without a timer.
+    @EventLoopActor
+    private func millisecondsToNextTimer() -> Int32 {
+        let now = MonotonicTime.now
+        let exact = timers.millisecondsToNext(from: now)
+        guard let loose = looseTimers.nextDeadline else { return exact }
+        let latest = (loose + Self.looseness).millisecondsRoundedUp(from: now)
+        return exact < 0 ? latest : min(exact, latest)
     }
 
     @EventLoopActor
@@ -240,6 +252,18 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     public func schedule(at deadline: MonotonicTime, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
         let timer = LoopTimer(deadline: deadline, body)
         timers.add(timer)
+        return timer
+    }
+
+    /// A loose timer takes part in the next turn after its deadline, and has a turn of its own only so much later.
+    public static let looseness: Duration = .milliseconds(5)
+
+    /// The same where a little later does not matter: the loop does not wake up for it alone before ``looseness`` has
+    /// passed too.
+    @EventLoopActor
+    public func scheduleLoosely(at deadline: MonotonicTime, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
+        let timer = LoopTimer(deadline: deadline, body)
+        looseTimers.add(timer)
         return timer
     }
 }

@@ -12,9 +12,19 @@ public protocol LoopClock: AnyObject {
     /// upkeep, so that the process wakes up once for all of it.
     @discardableResult
     func scheduleUpkeep(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer
+
+    /// The same for what may come up to ``EventLoop/looseness`` later, together with whatever else wakes the process up.
+    @discardableResult
+    func scheduleLoosely(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer
 }
 
 extension LoopClock {
+    /// At its time exactly, as tests expect it.
+    @discardableResult
+    public func scheduleLoosely(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
+        schedule(after: interval, body)
+    }
+
     /// At its time exactly, as tests expect it.
     @discardableResult
     public func scheduleUpkeep(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
@@ -64,6 +74,11 @@ public final class SystemClock: LoopClock {
     @discardableResult
     public func schedule(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
         EventLoop.shared.schedule(at: .now + interval, body)
+    }
+
+    @discardableResult
+    public func scheduleLoosely(after interval: Duration, _ body: @escaping @EventLoopActor () -> Void) -> LoopTimer {
+        EventLoop.shared.scheduleLoosely(at: .now + interval, body)
     }
 
     @discardableResult

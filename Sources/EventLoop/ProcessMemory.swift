@@ -1,8 +1,11 @@
 internal import CLinux
 internal import Glibc
+internal import Synchronization
 
 /// How much memory the process holds.
 public enum ProcessMemory {
+    private static let isConfigured = Atomic<Bool>(false)
+
     /// Settings for a process whose work is done by one thread, and which gets a large message now and then: one arena
     /// for all threads, since each further one would hold pages of its own; and large blocks from the heap, since a
     /// buffer that once was large would stay a mapping of its own, whose every change of size is a system call.
@@ -11,6 +14,14 @@ public enum ProcessMemory {
         _ = mallopt(M_ARENA_MAX, 1)
         _ = mallopt(M_MMAP_THRESHOLD, 32 << 20)
         _ = mallopt(M_TRIM_THRESHOLD, 256 << 10)
+        isConfigured.store(true, ordering: .relaxed)
+    }
+
+    /// Makes room beside something large that is here for a moment, in a process that was configured so.
+    public static func makeRoom() {
+        guard isConfigured.load(ordering: .relaxed) else { return }
+        returnFreed()
+        releaseCode()
     }
 
     /// Gives back what was freed. Source: `malloc_trim(3)`.

@@ -71,9 +71,7 @@ struct TimerQueue {
 
     /// The time to the next timer in whole milliseconds, rounded up, for `epoll_wait(2)`; -1 without one.
     mutating func millisecondsToNext(from now: MonotonicTime) -> Int32 {
-        guard let next = nextDeadline else { return -1 }
-        guard next > now else { return 0 }
-        return Int32(clamping: (next.nanoseconds - now.nanoseconds - 1) / 1_000_000 + 1)
+        nextDeadline?.millisecondsRoundedUp(from: now) ?? -1
     }
 
     /// Cancelled timers stay in the heap until their deadline; where they have become many, they go at once.
@@ -114,5 +112,12 @@ struct TimerQueue {
             heap.swapAt(child, (child - 1) / 2)
             child = (child - 1) / 2
         }
+    }
+}
+
+extension MonotonicTime {
+    /// Whole milliseconds until then, for a wait that must not end before it; 0 where it has passed.
+    func millisecondsRoundedUp(from now: MonotonicTime) -> Int32 {
+        self > now ? Int32(clamping: (nanoseconds - now.nanoseconds - 1) / 1_000_000 + 1) : 0
     }
 }

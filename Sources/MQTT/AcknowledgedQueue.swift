@@ -7,6 +7,8 @@ struct AcknowledgedQueue: ~Copyable {
     private var packets = PacketQueue()
     /// Of the packets that have to wait for an acknowledgement of others.
     private var held = SizeQueue()
+    /// Packets that may be without an acknowledgement.
+    private(set) var window = 0
     /// Packets that may still leave.
     private var allowance = 0
     /// libmosquitto counts its subscriptions from 1, and an identifier stands for one packet at a time.
@@ -15,8 +17,10 @@ struct AcknowledgedQueue: ~Copyable {
 
     init() {}
 
-    /// - Parameter window: packets that may be without an acknowledgement.
-    mutating func open(window: Int) { allowance = max(1, window) }
+    mutating func open(window: Int) {
+        self.window = max(1, window)
+        allowance = self.window
+    }
 
     /// Bytes that may be written now.
     var count: Int { packets.count - held.bytes }

@@ -7,6 +7,7 @@ internal import Glibc
 extension Connection {
     /// Reads without a turn of the loop; others have to have theirs.
     private static var readsInTurn: Int { 8 }
+    private static var fewBytes: Int { 8 << 10 }
 
     var isPlain: Bool { settings.tls == nil && info != nil }
 
@@ -21,6 +22,7 @@ extension Connection {
             if count > 0 {
                 heardAt = .now
                 hasHeard = true
+                if mark.isRaised { mark.wasReached() }
                 status = takePackets()
                 if !isFull { break }
             } else if count == 0 {
@@ -97,6 +99,7 @@ extension Connection {
             properties = given
         }
         if let packet { control.append(acknowledgementOf: packet) }
+        mark.received()
         received(topic: topic, payload: body.rest, qos: qos, retain: first & 1 != 0, properties: properties)
         return nil
     }
@@ -171,14 +174,16 @@ extension Connection {
         sent(send(mosquitto_socket(instance.pointer), bytes.baseAddress, min(count, bytes.count), Int32(MSG_NOSIGNAL)))
     }
 
-    /// All of them by one call. Source: `sendmsg(2)`.
+    /// All of them by one call, few advertisements before what the broker has to acknowledge, which takes it longer.
+    /// Many would hold that up for as long as they come. Source: `sendmsg(2)`.
     private func writeTogether() -> Int? {
         func part(_ bytes: UnsafeRawBufferPointer) -> iovec {
             iovec(iov_base: UnsafeMutableRawPointer(mutating: bytes.baseAddress), iov_len: bytes.count)
         }
-        let first = control.count
-        let second = messages.count
-        var parts = (part(control.bytes), part(messages.bytes), part(packets.bytes))
+        let isPacketsFirst = packets.count <= Self.fewBytes
+        let (first, second) = (control.count, isPacketsFirst ? packets.count : messages.count)
+        var parts = (part(control.bytes), part(packets.bytes), part(messages.bytes))
+        if !isPacketsFirst { swap(&parts.1, &parts.2) }
         let socket = mosquitto_socket(instance.pointer)
         let count = withUnsafeMutableBytes(of: &parts) { parts in
             var header = msghdr()
@@ -188,14 +193,18 @@ extension Connection {
         }
         guard let written = sent(count) else { return nil }
         control.removeFirst(min(written, first))
-        messages.removeFirst(min(max(0, written - first), second))
-        packets.removeFirst(max(0, written - first - second))
+        let ofSecond = min(max(0, written - first), second)
+        let ofThird = max(0, written - first - second)
+        packets.removeFirst(isPacketsFirst ? ofSecond : ofThird)
+        messages.removeFirst(isPacketsFirst ? ofThird : ofSecond)
         return written
     }
 
     private func sent(_ count: Int) -> Int? {
         if count >= 0 {
-            sentAt = .now
+            let now = MonotonicTime.now
+            mark.wrote(at: now, after: sentAt)
+            sentAt = now
             return count
         }
         if errno == EINTR { return 0 }

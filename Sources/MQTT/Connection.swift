@@ -37,6 +37,8 @@ final class Connection {
     var control = PacketQueue()
     var inbound = InboundPackets()
     var tokens = TokenQueue()
+    var mark = ReceiveMark()
+    var isMarkWatched = false
 
     /// For ``keepPlainAlive(_:)``: the last packets of either side, and a question that is not answered.
     var heardAt = MonotonicTime.now
@@ -160,11 +162,12 @@ final class Connection {
         guard !isClosed, depth == 0, !isBlocked else { return }
         if plainBytes > 0 || isLeaving || mosquitto_want_write(instance.pointer) {
             write()
-        } else if hasHeard, isTCP {
+        } else if hasHeard, isTCP, !mark.isRaised {
             // A broker with Nagle's algorithm, which is usual, keeps the next packet back until then.
             cmosquitto_quick_ack(mosquitto_socket(instance.pointer))
         }
         hasHeard = false
+        settleMark()
     }
 
     /// Keeps the connection alive, or finds it dead. Source: `mosquitto_loop_misc`.

@@ -22,6 +22,9 @@ struct InboundPackets: ~Copyable {
     /// Bytes of the packet that stands at the head in part.
     private var needed = 0
 
+    /// A part of a packet is here.
+    var isInsidePacket: Bool { end > head }
+
     init() {
         start = .allocate(capacity: capacity)
     }

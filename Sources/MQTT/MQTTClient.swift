@@ -35,7 +35,7 @@ public final class MQTTClient {
     public private(set) var lastFault: MQTTFault?
 
     private var counts = MQTTStatistics()
-    private var connection: Connection?
+    private(set) var connection: Connection?
     private var attempt: UInt64 = 0
     private var deadline: LoopTimer?
     private var ticker: LoopTimer?

@@ -197,6 +197,33 @@ final class EventLoopTests: XCTestCase {
         XCTAssertEqual(log.entries, ["a", "b", "c"])
     }
 
+    /// A loose timer takes part in a turn that comes anyway, and without one comes by itself.
+    @EventLoopActor
+    func testALooseTimerNeedsNoTurnOfItsOwn() async throws {
+        let start = SystemClock.shared.now
+        let log = Log()
+        let isOver = Pending<Void>()
+        SystemClock.shared.scheduleLoosely(after: .milliseconds(10)) {
+            XCTAssertGreaterThanOrEqual(SystemClock.shared.now - start, .milliseconds(10))
+            log.add("loose")
+        }
+        // The exact one, due just after it, brings the turn.
+        SystemClock.shared.schedule(after: .milliseconds(11)) {
+            log.add("exact")
+            isOver.succeed(())
+        }
+        try await isOver.value(timeout: .seconds(10))
+        try await turn()
+        XCTAssertEqual(log.entries.sorted(), ["exact", "loose"])
+        let alone = Pending<Void>()
+        SystemClock.shared.scheduleLoosely(after: .milliseconds(10)) { alone.succeed(()) }
+        let cancelled = SystemClock.shared.scheduleLoosely(after: .milliseconds(1)) { XCTFail("it was cancelled") }
+        cancelled.cancel()
+        let before = SystemClock.shared.now
+        try await alone.value(timeout: .seconds(10))
+        XCTAssertGreaterThanOrEqual(SystemClock.shared.now - before, .milliseconds(10))
+    }
+
     @EventLoopActor
     func testATimerCancelledByOneOfTheSameTurnDoesNotFire() async throws {
         let clock = ManualClock()

@@ -52,9 +52,7 @@ final class Publisher {
     private static let backlogPause: Duration = .milliseconds(10)
     /// Messages that wait for company leave together after this time: soon enough to be acknowledged before the outbox
     /// would bring them to the disk.
-    private static let groupPause: Duration = .milliseconds(12)
-    /// Shortly before, an advertisement takes them along, which spares the loop a turn.
-    private static let groupWait: Duration = .milliseconds(10)
+    private static let groupPause: Duration = .milliseconds(8)
     /// A broker that reads too slowly is tried again so often.
     private static let newestPause: Duration = .milliseconds(100)
     private static let stateWindow = 50
@@ -78,7 +76,6 @@ final class Publisher {
     /// Something that is to be sent had to stay: for want of room in a window, or since the broker refused it.
     private var isHeldBack = false
     private var groupTimer: LoopTimer?
-    private var groupDue = MonotonicTime(nanoseconds: 0)
     private var newest = NewestAdvertisements()
     private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
@@ -121,7 +118,6 @@ final class Publisher {
             switch broker.publishPlain(topic: topic, payload: payload) {
             case .sent:
                 counts.advertisements += 1
-                if groupTimer != nil, clock.now >= groupDue { sendGroup() }
                 return
             case .refused: break
             case .impossible:
@@ -212,14 +208,10 @@ final class Publisher {
     func sendInGroup(_ message: OutboxMessage) {
         outbox.enqueue(message)
         guard groupTimer == nil else { return }
-        groupDue = clock.now + Self.groupWait
-        groupTimer = clock.schedule(after: Self.groupPause) { [weak self] in self?.sendGroup() }
-    }
-
-    private func sendGroup() {
-        groupTimer?.cancel()
-        groupTimer = nil
-        pump()
+        groupTimer = clock.scheduleLoosely(after: Self.groupPause) { [weak self] in
+            self?.groupTimer = nil
+            self?.pump()
+        }
     }
 
     // MARK: The connection

@@ -75,7 +75,7 @@ final class StateStore {
     /// There is something to commit, soon.
     func needCommit() {
         guard timer == nil, !tickWaits, !isClosing, !isBroken else { return }
-        timer = clock.schedule(after: Self.tick) { [weak self] in
+        timer = clock.scheduleLoosely(after: Self.tick) { [weak self] in
             guard let self else { return }
             self.timer = nil
             self.commit(isTick: true)

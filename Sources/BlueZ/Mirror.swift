@@ -7,16 +7,16 @@ internal import EventLoop
 /// Each message is applied whole before anybody hears of it: first adapters, then devices, then GATT trees.
 @EventLoopActor
 final class Mirror {
-    var delegate: (any BlueZDelegate)?
-    private(set) var table = PathTable()
+    @exclusivity(unchecked) var delegate: (any BlueZDelegate)?
+    @exclusivity(unchecked) private(set) var table = PathTable()
     /// GATT objects whose parent has not come yet.
-    private var orphans: [RemoteObject] = []
+    @exclusivity(unchecked) private var orphans: [RemoteObject] = []
     /// Counts the loads, so that an object tells whether the last one had it.
     private var loads: UInt32 = 0
-    private var newAdapters: [RemoteAdapter] = []
-    private var changedAdapters: [RemoteAdapter] = []
-    private var newDevices: [(device: RemoteDevice, isHeard: Bool)] = []
-    private var changedTrees: [RemoteDevice] = []
+    @exclusivity(unchecked) private var newAdapters: [RemoteAdapter] = []
+    @exclusivity(unchecked) private var changedAdapters: [RemoteAdapter] = []
+    @exclusivity(unchecked) private var newDevices: [(device: RemoteDevice, isHeard: Bool)] = []
+    @exclusivity(unchecked) private var changedTrees: [RemoteDevice] = []
 
     nonisolated init() {}
 
@@ -226,7 +226,7 @@ final class Mirror {
         return device
     }
 
-    private var repeated: [(RemoteDevice, DeviceFields)] = []
+    @exclusivity(unchecked) private var repeated: [(RemoteDevice, DeviceFields)] = []
 
     private func applyGATT<Reader: ArgumentReader>(
         _ interface: Reader, _ properties: inout Reader, at path: UnsafeRawBufferPointer

@@ -91,7 +91,7 @@ public final class RemoteAdapter: RemoteObject {
     /// AdvertisementMonitorManager1 is there and takes `or_patterns`.
     public internal(set) var supportsMonitor = false
     /// This object as the owner of the mirror knows it.
-    public var owner: AnyObject?
+    @exclusivity(unchecked) public var owner: AnyObject?
 
     /// `hci0`: for people only; a controller is known by its address.
     public var systemName: String { lastComponent }
@@ -130,13 +130,13 @@ public struct DeviceFields: OptionSet, Sendable {
 public final class RemoteDevice: RemoteObject {
     // What each advertisement touches comes first.
     public nonisolated let adapter: RemoteAdapter
-    var advertised = AdvertisedBytes()
+    @exclusivity(unchecked) var advertised = AdvertisedBytes()
     /// This object as the owner of the mirror knows it.
-    public var owner: AnyObject?
-    public internal(set) var rssi: Int8?
-    public internal(set) var txPower: Int8?
+    @exclusivity(unchecked) public var owner: AnyObject?
+    @exclusivity(unchecked) public internal(set) var rssi: Int8?
+    @exclusivity(unchecked) public internal(set) var txPower: Int8?
     public internal(set) var advertisingFlags: UInt8?
-    public internal(set) var services: [BluetoothUUID] = []
+    @exclusivity(unchecked) public internal(set) var services: [BluetoothUUID] = []
     public internal(set) var address = BluetoothAddress(value: 0)
     /// The address in the path.
     nonisolated let pathAddress: UInt64
@@ -151,8 +151,8 @@ public final class RemoteDevice: RemoteObject {
     /// Battery1.Percentage.
     public internal(set) var battery: UInt8?
     /// Device1 has come; before, the object only stands for its path.
-    var isAnnounced = false
-    private var extras: Extras?
+    @exclusivity(unchecked) var isAnnounced = false
+    @exclusivity(unchecked) private var extras: Extras?
 
     /// What few of thousands of devices have.
     private final class Extras {

@@ -115,11 +115,11 @@ public final class Central {
     /// False once bluetoothd did not survive it; see ``giveBack(_:)``.
     var mayGiveBack = true
     private let inlet = Inlet()
-    var observers: [any CentralObserver] = []
+    @exclusivity(unchecked) var observers: [any CentralObserver] = []
     var adaptersByAddress: [BluetoothAddress: Adapter] = [:]
-    var devicesByAddress: [BluetoothAddress: Device] = [:]
-    var scanTable = ScanTable()
-    var counts = CentralStatistics()
+    @exclusivity(unchecked) var devicesByAddress: [BluetoothAddress: Device] = [:]
+    @exclusivity(unchecked) var scanTable = ScanTable()
+    @exclusivity(unchecked) var counts = CentralStatistics()
     var isStarted = false
     var pairing: Set<BluetoothAddress> = []
 

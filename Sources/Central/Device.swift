@@ -72,17 +72,17 @@ public final class Device {
     /// The controller that last heard it, or that holds its link.
     public internal(set) var adapter: Adapter?
     /// What BlueZ shows; with several controllers, on that of ``adapter``.
-    var remote: RemoteDevice?
+    @exclusivity(unchecked) var remote: RemoteDevice?
     /// What an observer knows of this device, so that the hot path finds it without a look-up. It goes with this object,
     /// and does not keep it.
-    public var note: AnyObject?
-    private var extras: Extras?
+    @exclusivity(unchecked) public var note: AnyObject?
+    @exclusivity(unchecked) private var extras: Extras?
     /// Nanoseconds of the monotonic clock, 0 for never, and milliseconds of the wall clock.
-    private var seenAt: UInt64 = 0
-    private var seenAtWall: Int64 = 0
-    var candidates: ScanSessionSet = []
-    var reported: ScanSessionSet = []
-    var candidateGeneration: UInt32 = 0
+    @exclusivity(unchecked) private var seenAt: UInt64 = 0
+    @exclusivity(unchecked) private var seenAtWall: Int64 = 0
+    @exclusivity(unchecked) var candidates: ScanSessionSet = []
+    @exclusivity(unchecked) var reported: ScanSessionSet = []
+    @exclusivity(unchecked) var candidateGeneration: UInt32 = 0
     public internal(set) var addressType = AddressType.public
 
     @EventLoopActor

@@ -32,26 +32,26 @@ public final class DBusConnection {
     private static var open: [ObjectIdentifier: DBusConnection] = [:]
 
     private let pointer: OpaquePointer
-    private var watches: WatchSet
-    private var calls = CallTable()
+    @exclusivity(unchecked) private var watches: WatchSet
+    @exclusivity(unchecked) private var calls = CallTable()
     /// Fires for the earliest deadline of the calls, or of one that was answered since.
     private var deadlineTimer: LoopTimer?
     /// The reply that libdbus hands on; it is told once libdbus has let go of it, so that a large one stands in memory
     /// once.
-    private var answer: (call: PendingCall, reply: DBusMessage)?
+    @exclusivity(unchecked) private var answer: (call: PendingCall, reply: DBusMessage)?
     /// One or two: a search is shorter than a hash.
-    private var owners: [(name: String, owner: String)] = []
-    private var signalHandlers: [@EventLoopActor (borrowing DBusMessageView) -> Void] = []
+    @exclusivity(unchecked) private var owners: [(name: String, owner: String)] = []
+    @exclusivity(unchecked) private var signalHandlers: [@EventLoopActor (borrowing DBusMessageView) -> Void] = []
     private var exports: [String: Export] = [:]
-    private var isOpen = true
-    private var isDispatching = false
-    private var isDispatchScheduled = false
+    @exclusivity(unchecked) private var isOpen = true
+    @exclusivity(unchecked) private var isDispatching = false
+    @exclusivity(unchecked) private var isDispatchScheduled = false
     /// A watch is being handled, after which there is a dispatch in any case.
-    private var isReading = false
-    private var dispatchedInTurn = 0
-    private var turnEnd = MonotonicTime(nanoseconds: 0)
+    @exclusivity(unchecked) private var isReading = false
+    @exclusivity(unchecked) private var dispatchedInTurn = 0
+    @exclusivity(unchecked) private var turnEnd = MonotonicTime(nanoseconds: 0)
     /// Messages that this dispatch has handed on.
-    private var handled = 0
+    @exclusivity(unchecked) private var handled = 0
 
     private struct Export {
         let isSubtree: Bool

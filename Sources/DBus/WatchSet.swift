@@ -9,8 +9,8 @@ struct WatchSet {
         let descriptor: Int32
         /// Outlives the entry: as long as it has watches it is open, and an open connection is held.
         unowned(unsafe) let connection: DBusConnection
-        var watches: [OpaquePointer] = []
-        var registration: IORegistration?
+        @exclusivity(unchecked) var watches: [OpaquePointer] = []
+        @exclusivity(unchecked) var registration: IORegistration?
 
         init(_ descriptor: Int32, _ connection: DBusConnection) {
             self.descriptor = descriptor

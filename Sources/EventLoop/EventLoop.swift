@@ -24,8 +24,8 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
     private let loopThread = Atomic<UInt>(0)
     private let epoll: Int32
     private let wakeUp: Int32
-    private var running: [UnownedJob] = []
-    private var isStopped = false
+    @exclusivity(unchecked) private var running: [UnownedJob] = []
+    @exclusivity(unchecked) private var isStopped = false
     private var exitCode: Int32 = 0
 
     private struct Slot {
@@ -33,11 +33,11 @@ public final class EventLoop: SerialExecutor, @unchecked Sendable {
         var handler: (@EventLoopActor (IOEvents) -> Void)?
     }
 
-    private var slots: [Slot] = []
+    @exclusivity(unchecked) private var slots: [Slot] = []
     private var freeSlots: [Int] = []
-    private var timers = TimerQueue()
-    private var looseTimers = TimerQueue()
-    private var batchHooks: [@EventLoopActor () -> Void] = []
+    @exclusivity(unchecked) private var timers = TimerQueue()
+    @exclusivity(unchecked) private var looseTimers = TimerQueue()
+    @exclusivity(unchecked) private var batchHooks: [@EventLoopActor () -> Void] = []
 
     private init() {
         epoll = epoll_create1(clinux_epoll_cloexec)

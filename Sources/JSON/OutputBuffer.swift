@@ -1,9 +1,9 @@
 /// Bytes that are written again and again: it grows once and is then reused, so that a message costs no allocation.
 public final class OutputBuffer {
-    private var start: UnsafeMutablePointer<UInt8>
-    private var capacity: Int
+    @exclusivity(unchecked) private var start: UnsafeMutablePointer<UInt8>
+    @exclusivity(unchecked) private var capacity: Int
     // Private, so that the compiler sees every access and none has to be checked while the program runs.
-    private var used = 0
+    @exclusivity(unchecked) private var used = 0
     public var count: Int { used }
 
     public init(capacity: Int = 1024) {

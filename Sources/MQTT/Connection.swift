@@ -22,53 +22,53 @@ final class Connection {
     let instance: Instance
     let settings: MQTTSettings
     private(set) weak var delegate: (any ConnectionDelegate)?
-    private var registration: IORegistration?
+    @exclusivity(unchecked) private var registration: IORegistration?
 
-    private(set) var info: ConnectInfo?
+    @exclusivity(unchecked) private(set) var info: ConnectInfo?
     /// The largest packet that the broker takes.
-    private(set) var maximumPacketSize = 0
+    @exclusivity(unchecked) private(set) var maximumPacketSize = 0
     /// QoS 0 messages that libmosquitto holds.
-    private var pending = SizeQueue()
+    @exclusivity(unchecked) private var pending = SizeQueue()
     // What leaves past it: messages of QoS 0 and 1, and what is said to the broker itself. They are written while
     // libmosquitto is between two packets, and it writes while these are: `mosquitto_threaded_set` keeps every call but
     // `mosquitto_loop_write` from the socket.
-    var packets = PacketQueue()
-    var messages = AcknowledgedQueue()
-    var control = PacketQueue()
-    var inbound = InboundPackets()
-    var tokens = TokenQueue()
-    var mark = ReceiveMark()
+    @exclusivity(unchecked) var packets = PacketQueue()
+    @exclusivity(unchecked) var messages = AcknowledgedQueue()
+    @exclusivity(unchecked) var control = PacketQueue()
+    @exclusivity(unchecked) var inbound = InboundPackets()
+    @exclusivity(unchecked) var tokens = TokenQueue()
+    @exclusivity(unchecked) var mark = ReceiveMark()
     var isMarkWatched = false
 
     /// For ``keepPlainAlive(_:)``: the last packets of either side, and a question that is not answered.
-    var heardAt = MonotonicTime.now
-    var sentAt = MonotonicTime.now
+    @exclusivity(unchecked) var heardAt = MonotonicTime.now
+    @exclusivity(unchecked) var sentAt = MonotonicTime.now
     var askedAt: MonotonicTime?
 
-    var depth = 0
+    @exclusivity(unchecked) var depth = 0
     private var isReading = false
     private var callbacks = 0
     var fault: MQTTFault?
     /// errno as it was when the connection was given up.
     var brokenBy: Int32 = 0
-    private(set) var isClosed = false
+    @exclusivity(unchecked) private(set) var isClosed = false
     private(set) var isDisconnecting = false
     /// DISCONNECT is still to be sent.
-    private var isLeaving = false
-    private var isTCP = false
+    @exclusivity(unchecked) private var isLeaving = false
+    @exclusivity(unchecked) private var isTCP = false
     /// Something came in this batch of events.
-    var hasHeard = false
+    @exclusivity(unchecked) var hasHeard = false
     /// Tokens whose QoS the broker does not offer: done once they are written.
-    private var unacknowledgeable: [PublishToken] = []
+    @exclusivity(unchecked) private var unacknowledgeable: [PublishToken] = []
 
     // For FlushQueue.
-    var isDirty = false
-    private var packetsInLibrary = 0
-    private var bytesSinceFlush = 0
+    @exclusivity(unchecked) var isDirty = false
+    @exclusivity(unchecked) private var packetsInLibrary = 0
+    @exclusivity(unchecked) private var bytesSinceFlush = 0
     /// The socket took a part of what there is.
-    private var isBlocked = false
+    @exclusivity(unchecked) private var isBlocked = false
     /// libmosquitto holds the rest of a packet.
-    private var isInsidePacket = false
+    @exclusivity(unchecked) private var isInsidePacket = false
 
     var isOpen: Bool { info != nil && !isClosed && !isDisconnecting }
     /// Bytes of QoS 0 messages that wait for the socket.

@@ -6,8 +6,8 @@ internal import Glibc
 @EventLoopActor
 final class FlushQueue {
     static let shared = FlushQueue()
-    private var dirty: [Connection] = []
-    private var flushing: [Connection] = []
+    @exclusivity(unchecked) private var dirty: [Connection] = []
+    @exclusivity(unchecked) private var flushing: [Connection] = []
 
     private init() {
         EventLoop.shared.addBatchHook { self.flush() }

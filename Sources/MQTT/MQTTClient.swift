@@ -28,21 +28,21 @@ public final class MQTTClient {
     /// The broker has answered a subscription; the words say why it refused, if it did.
     public var onSubscribed: (@EventLoopActor (_ filter: String, _ refused: String?) -> Void)?
 
-    public private(set) var state = MQTTState.stopped
+    @exclusivity(unchecked) public private(set) var state = MQTTState.stopped
     /// What the broker allows, while connected.
     public var connectInfo: ConnectInfo? { state == .connected ? connection?.info : nil }
     /// The last fault; nil while connected.
     public private(set) var lastFault: MQTTFault?
 
-    private var counts = MQTTStatistics()
-    private(set) var connection: Connection?
+    @exclusivity(unchecked) private var counts = MQTTStatistics()
+    @exclusivity(unchecked) private(set) var connection: Connection?
     private var attempt: UInt64 = 0
     private var deadline: LoopTimer?
     private var ticker: LoopTimer?
     private var retry: LoopTimer?
     private var backoff = Backoff()
     private var connectedAt: MonotonicTime?
-    private var lastToken: UInt64 = 0
+    @exclusivity(unchecked) private var lastToken: UInt64 = 0
     private var subscriptions: [(filter: String, options: SubscribeOptions)] = []
     private var subscribing: [Int32: String] = [:]
     private var isStopping = false

@@ -12,15 +12,15 @@ public final class CentralRadio: RadioPort {
     public weak var delegate: (any RadioDelegate)?
     /// Where advertisements go; the port above is for what is rare. Held until ``stop()``, since a weak reference would be
     /// looked at with each advertisement.
-    public var bridge: Bridge?
+    @exclusivity(unchecked) public var bridge: Bridge?
     public let central: Central
 
     private let configuration = HolderID("configuration")
     private let commands = HolderID("commands")
     private var configuredScan: ScanSession?
     private var commandedScan: ScanSession?
-    private var configuredSet: ScanSessionSet = []
-    private var commandedSet: ScanSessionSet = []
+    @exclusivity(unchecked) private var configuredSet: ScanSessionSet = []
+    @exclusivity(unchecked) private var commandedSet: ScanSessionSet = []
 
     public init(_ central: Central) {
         self.central = central

@@ -60,23 +60,23 @@ final class Publisher {
     let outbox: any Outbox
     private let broker: any BrokerPort
     private let clock: any LoopClock
-    private(set) var counts = Counts()
+    @exclusivity(unchecked) private(set) var counts = Counts()
     private var states: [String: State] = [:]
-    private var dirty: [State] = []
-    private var inFlight: [UInt64: InFlight] = [:]
-    private var messagesInFlight = 0
+    @exclusivity(unchecked) private var dirty: [State] = []
+    @exclusivity(unchecked) private var inFlight: [UInt64: InFlight] = [:]
+    @exclusivity(unchecked) private var messagesInFlight = 0
     private var statesInFlight = 0
-    private var lastSent: UInt64?
+    @exclusivity(unchecked) private var lastSent: UInt64?
     private var lastPrompt: UInt64?
-    private var isPumping = false
+    @exclusivity(unchecked) private var isPumping = false
     /// What waited when the connection was made ends here.
     private var backlogEnd: UInt64 = 0
     private var pace = Pace(perSecond: Publisher.backlogRate, burst: 200)
     private var paceTimer: LoopTimer?
     /// Something that is to be sent had to stay: for want of room in a window, or since the broker refused it.
-    private var isHeldBack = false
+    @exclusivity(unchecked) private var isHeldBack = false
     private var groupTimer: LoopTimer?
-    private var newest = NewestAdvertisements()
+    @exclusivity(unchecked) private var newest = NewestAdvertisements()
     private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
     private var idleWaiters: [Pending<Void>] = []

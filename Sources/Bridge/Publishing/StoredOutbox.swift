@@ -28,18 +28,18 @@ public final class StoredOutbox: Outbox {
     private let sizeLimit: Int
     private let memoryLimit: Int
 
-    private var head = MessageQueue()
-    private var gap = Gap()
-    private var tail = MessageQueue()
-    private var prompt = MessageQueue()
+    @exclusivity(unchecked) private var head = MessageQueue()
+    @exclusivity(unchecked) private var gap = Gap()
+    @exclusivity(unchecked) private var tail = MessageQueue()
+    @exclusivity(unchecked) private var prompt = MessageQueue()
     private var isReading = false
-    public private(set) var newestID: UInt64
+    @exclusivity(unchecked) public private(set) var newestID: UInt64
     public private(set) var dropped: UInt64 = 0
     public private(set) var epoch: UInt32
 
     /// Ids from here on were never given to a commit; so many of them are still of use.
-    private var firstUncommitted: UInt64
-    private var uncommitted = 0
+    @exclusivity(unchecked) private var firstUncommitted: UInt64
+    @exclusivity(unchecked) private var uncommitted = 0
     /// The newest id at the last tick.
     private var mark: UInt64
     /// The commit that runs.
@@ -49,7 +49,7 @@ public final class StoredOutbox: Outbox {
     /// Written, and of no use any more; of the ordered lane only whether there are some.
     private var stale: [UInt64] = []
     private var isFloorStale = false
-    private var largest = 0
+    @exclusivity(unchecked) private var largest = 0
 
     public var onReady: (@EventLoopActor () -> Void)?
     public var onWarning: (@EventLoopActor (_ code: String, _ message: String) -> Void)? {

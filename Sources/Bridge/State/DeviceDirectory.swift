@@ -22,21 +22,21 @@ final class DeviceDirectory {
     private let clock: any LoopClock
     private let started: MonotonicTime
 
-    private var records: [BluetoothAddress: DeviceRecord] = [:]
+    @exclusivity(unchecked) private var records: [BluetoothAddress: DeviceRecord] = [:]
     /// The known ones again: those that are swept.
-    private var known: [BluetoothAddress: DeviceRecord] = [:]
+    @exclusivity(unchecked) private var known: [BluetoothAddress: DeviceRecord] = [:]
     private var addressesByName: [String: BluetoothAddress] = [:]
     /// Of known devices, and of others.
     private let publishesKnown: Bool
     private let publishesUnknown: Bool
     private let buffer = OutputBuffer()
-    private var payload = AdvertisementPayload()
-    private var template: DeviceTopicTemplate
+    @exclusivity(unchecked) private var payload = AdvertisementPayload()
+    @exclusivity(unchecked) private var template: DeviceTopicTemplate
     /// `discovery/event`, closed by a NUL.
     private let foundTopic: [UInt8]
     /// Numbers of the scans that run, by kind; 0 for none.
-    private var configuredScan: (number: UInt32, id: String) = (0, "")
-    private var commandedScan: (number: UInt32, id: String) = (0, "")
+    @exclusivity(unchecked) private var configuredScan: (number: UInt32, id: String) = (0, "")
+    @exclusivity(unchecked) private var commandedScan: (number: UInt32, id: String) = (0, "")
     private var scanNumber: UInt32 = 0
 
     init(
@@ -160,7 +160,7 @@ final class DeviceDirectory {
         guard publisher.isConnected || record.isKnown else { return publisher.noteDroppedDiscovery() }
         buffer.removeAll()
         payload.writeFound(source, session: session, isConfigured: isConfigured, at: clock.wallNow, to: buffer)
-        publisher.sendInGroup(OutboxMessage(topicBytes: foundTopic, payload: buffer.withUnsafeBytes { Array($0) }))
+        publisher.send(OutboxMessage(topicBytes: foundTopic, payload: buffer.withUnsafeBytes { Array($0) }))
     }
 
     // MARK: Changes

@@ -8,16 +8,16 @@ final class DeviceRecord {
 
     // What each advertisement touches is here, in few bytes: there may be thousands of strangers.
     /// Not a number before the first RSSI.
-    private var smoothedRSSI = Float.nan
-    private(set) var interval = LearnedInterval()
+    @exclusivity(unchecked) private var smoothedRSSI = Float.nan
+    @exclusivity(unchecked) private(set) var interval = LearnedInterval()
     /// Nanoseconds of the monotonic clock, 0 for never, and milliseconds of the wall clock.
-    private var heardAt: UInt64 = 0
-    private var heardAtWall = DeviceRecord.never
-    private var published: Published?
+    @exclusivity(unchecked) private var heardAt: UInt64 = 0
+    @exclusivity(unchecked) private var heardAtWall = DeviceRecord.never
+    @exclusivity(unchecked) private var published: Published?
     /// The scan that told of this device last, by kind.
-    var configuredScan: UInt32 = 0
-    var commandedScan: UInt32 = 0
-    private(set) var isRotating = false
+    @exclusivity(unchecked) var configuredScan: UInt32 = 0
+    @exclusivity(unchecked) var commandedScan: UInt32 = 0
+    @exclusivity(unchecked) private(set) var isRotating = false
     var isBonded = false
     /// A command asked for a connection.
     var isRequested = false
@@ -27,7 +27,7 @@ final class DeviceRecord {
     /// RSSI or time changed since the last report.
     var hasMinorChange = false
     /// It is no record of the directory's any more.
-    var isForgotten = false
+    @exclusivity(unchecked) var isForgotten = false
     /// What made it unreachable at once: it lasts until the device is heard again.
     var absence: Absence?
 

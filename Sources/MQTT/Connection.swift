@@ -74,6 +74,17 @@ final class Connection {
     /// Bytes of QoS 0 messages that wait for the socket.
     var pendingBytes: Int { pending.bytes + packets.count }
 
+    /// Room for one more message of QoS 0. Where much waits already, none for what would come late; libmosquitto's queue
+    /// tells only how long it is. One message may be over the limit on its own; else it could never leave.
+    func hasRoom(for size: Int) -> Bool {
+        let waiting = pendingBytes
+        if waiting + size <= min(Self.muchBytes, settings.pendingLimit) || waiting == 0 { return true }
+        guard waiting + size <= settings.pendingLimit else { return false }
+        return pending.bytes + size <= Self.muchBytes && !packets.isLate(at: .now)
+    }
+
+    private static var muchBytes: Int { 512 << 10 }
+
     init(_ instance: Instance, delegate: any ConnectionDelegate) {
         self.instance = instance
         self.delegate = delegate

@@ -11,7 +11,6 @@ public import EventLoop
 public final class MQTTClient {
     public let settings: MQTTSettings
     private let clock: any LoopClock
-    private let pendingLimit: Int
 
     /// The broker has taken us, and the subscriptions are on their way.
     public var onConnect: (@EventLoopActor (ConnectInfo) -> Void)?
@@ -51,7 +50,6 @@ public final class MQTTClient {
     public init(_ settings: MQTTSettings, clock: any LoopClock = SystemClock.shared) {
         self.settings = settings
         self.clock = clock
-        pendingLimit = settings.pendingLimit
     }
 
     deinit {
@@ -235,8 +233,7 @@ public final class MQTTClient {
             return .dropped(.notConnected)
         }
         let size = Connection.packetSize(topic, payload.count, nil)
-        let waiting = connection.pendingBytes
-        guard size <= connection.maximumPacketSize, waiting == 0 || waiting + size <= pendingLimit,
+        guard size <= connection.maximumPacketSize, connection.hasRoom(for: size),
             connection.publishPlain(topic: topic, payload: payload)
         else { return publish(topic: topic, payload: payload) }
         counts.published &+= 1
@@ -253,9 +250,7 @@ public final class MQTTClient {
         guard size <= connection.maximumPacketSize else { return .dropped(.tooLarge) }
         switch qos {
         case .atMostOnce:
-            // One message may be over the limit on its own; else it could never leave.
-            let waiting = connection.pendingBytes
-            guard waiting == 0 || waiting + size <= settings.pendingLimit else { return .dropped(.slow) }
+            guard connection.hasRoom(for: size) else { return .dropped(.slow) }
             if !retain, properties == nil, connection.publishPlain(topic: topic, payload: payload) {
                 return .sent(.none)
             }

@@ -64,8 +64,9 @@ public struct MQTTSettings: Sendable {
 
     /// From the start of an attempt to the broker's answer.
     public var connectTimeout: Duration = .seconds(10)
-    /// Bytes of QoS 0 messages that may wait for a slow broker; what comes then is dropped and counted.
-    public var pendingLimit = 1 << 20
+    /// Bytes of QoS 0 messages that may wait for a slow broker; what comes then is dropped and counted. So is, over
+    /// 512 KiB, what comes while others have waited for a second.
+    public var pendingLimit = 4 << 20
     /// Messages of QoS 1 under way at a time; the broker's own Receive Maximum holds too.
     public var inFlight: UInt16 = 100
     /// Messages of QoS 1 without an acknowledgement, and their bytes, that are taken before ``DropReason/full``.

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// PUBLISH packets of QoS 0 on their way to a plain socket, one after another: a whole batch leaves in one `write(2)`,
@@ -13,6 +14,12 @@ struct PacketQueue: ~Copyable {
     private var capacity: Int
     private var head = 0
     private var end = 0
+
+    /// So many of the bytes were here at this time; see ``isLate(at:)``.
+    private var bytesMarked = 0
+    private var markedAt = MonotonicTime(nanoseconds: 0)
+    /// How long it may wait.
+    private static let patience: Duration = .seconds(1)
 
     /// Bytes of the first packet that wait, where a part of it was written; else 0.
     private(set) var begun = 0
@@ -56,8 +63,18 @@ struct PacketQueue: ~Copyable {
         return start + end
     }
 
+    /// Whether something has waited for more than a second or two. To be asked while much waits.
+    mutating func isLate(at now: MonotonicTime) -> Bool {
+        if bytesMarked == 0 {
+            bytesMarked = count
+            markedAt = now
+        }
+        return bytesMarked > 0 && now - markedAt > Self.patience
+    }
+
     /// Drops the first bytes, which were written.
     mutating func removeFirst(_ written: Int) {
+        bytesMarked = max(0, bytesMarked - max(0, written))
         let target = head + min(max(0, written), count)
         if target < end {
             // Where the packet ends that was cut.

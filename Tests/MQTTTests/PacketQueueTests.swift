@@ -37,6 +37,28 @@ final class PacketQueueTests: XCTestCase {
         }
     }
 
+    func testItKnowsThatWhatWaitsIsLate() {
+        func time(_ milliseconds: UInt64) -> MonotonicTime { MonotonicTime(nanoseconds: milliseconds * 1_000_000) }
+        var queue = PacketQueue()
+        func append() {
+            [7, 7, 7].withUnsafeBytes { XCTAssertTrue(queue.append(topic: "a", payload: $0, hasProperties: false)) }
+        }
+        XCTAssertFalse(queue.isLate(at: time(5_000)), "nothing waits")
+        append()
+        XCTAssertFalse(queue.isLate(at: time(5_000)))
+        append()
+        XCTAssertFalse(queue.isLate(at: time(6_000)))
+        XCTAssertTrue(queue.isLate(at: time(6_001)))
+        let first = queue.count / 2
+        queue.removeFirst(first - 1)
+        XCTAssertTrue(queue.isLate(at: time(6_002)), "a byte of the first is still here")
+        queue.removeFirst(1)
+        XCTAssertFalse(queue.isLate(at: time(6_003)), "what waits now is looked at from now on")
+        XCTAssertTrue(queue.isLate(at: time(7_004)))
+        queue.removeFirst(queue.count)
+        XCTAssertFalse(queue.isLate(at: time(9_000)))
+    }
+
     func testBytesLeaveInOrderThroughGrowthAndPartialWrites() {
         var queue = PacketQueue()
         var expected: [UInt8] = []

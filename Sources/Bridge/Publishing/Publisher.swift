@@ -50,9 +50,9 @@ final class Publisher {
     /// Messages a second of what was kept.
     static let backlogRate: Int64 = 5_000
     private static let backlogPause: Duration = .milliseconds(10)
-    /// Messages that wait for company leave together after this time: soon enough to be acknowledged before the outbox
-    /// would bring them to the disk.
-    private static let groupPause: Duration = .milliseconds(8)
+    /// Messages that wait for company leave together after this time or a little later: some at a time cost less, and many
+    /// would keep the broker from the next advertisement.
+    private static let groupPause: Duration = .milliseconds(2)
     /// A broker that reads too slowly is tried again so often.
     private static let newestPause: Duration = .milliseconds(100)
     private static let stateWindow = 50
@@ -76,6 +76,7 @@ final class Publisher {
     /// Something that is to be sent had to stay: for want of room in a window, or since the broker refused it.
     @exclusivity(unchecked) private var isHeldBack = false
     private var groupTimer: LoopTimer?
+    private var group: [OutboxMessage] = []
     @exclusivity(unchecked) private var newest = NewestAdvertisements()
     private var newestTimer: LoopTimer?
     /// Calls back when nothing is left to send.
@@ -199,19 +200,27 @@ final class Publisher {
 
     /// Sends a message that must arrive, as soon as there is a connection.
     func send(_ message: OutboxMessage) {
+        if !group.isEmpty { endGroup() }
         outbox.enqueue(message)
         pump()
     }
 
-    /// The same for one of many that nobody waits for: it leaves with the next message, or in a moment with those that
-    /// have come by then.
+    /// The same for one of many that nobody waits for: it leaves before the next message, or in a moment with those that
+    /// have come by then, which costs each of them less.
     func sendInGroup(_ message: OutboxMessage) {
-        outbox.enqueue(message)
+        group.append(message)
         guard groupTimer == nil else { return }
         groupTimer = clock.scheduleLoosely(after: Self.groupPause) { [weak self] in
-            self?.groupTimer = nil
-            self?.pump()
+            guard let self else { return }
+            self.groupTimer = nil
+            self.endGroup()
+            self.pump()
         }
+    }
+
+    private func endGroup() {
+        for message in group { outbox.enqueue(message) }
+        group.removeAll(keepingCapacity: group.capacity <= 256)
     }
 
     // MARK: The connection
@@ -372,6 +381,7 @@ final class Publisher {
 
     /// Waits until everything was acknowledged, at most `limit`. False where something is left.
     func drain(within limit: Duration) async -> Bool {
+        endGroup()
         guard !isIdle else { return true }
         guard broker.isConnected else { return false }
         let waiter = Pending<Void>()

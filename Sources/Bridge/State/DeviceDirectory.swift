@@ -160,7 +160,7 @@ final class DeviceDirectory {
         guard publisher.isConnected || record.isKnown else { return publisher.noteDroppedDiscovery() }
         buffer.removeAll()
         payload.writeFound(source, session: session, isConfigured: isConfigured, at: clock.wallNow, to: buffer)
-        publisher.send(OutboxMessage(topicBytes: foundTopic, payload: buffer.withUnsafeBytes { Array($0) }))
+        publisher.sendInGroup(OutboxMessage(topicBytes: foundTopic, payload: buffer.withUnsafeBytes { Array($0) }))
     }
 
     // MARK: Changes

@@ -360,6 +360,19 @@ final class DeviceTests: LoopTestCase {
         XCTAssertEqual(bench.broker.all("blueferry/gw/discovery/event").count, 4)
     }
 
+    /// What waits for company is in the outbox before the bridge is gone, also without a broker.
+    @EventLoopActor
+    func testAGroupIsKeptWhereTheBridgeStops() async {
+        let outbox = MemoryOutbox(limit: 1000, epoch: 1)
+        let bench = Bench(outbox: outbox)
+        await bench.settle()
+        let before = outbox.count
+        bench.bridge.heard(stranger(0), hits: .configured, first: .configured)
+        bench.broker.isConnected = false
+        await bench.bridge.stop()
+        XCTAssertEqual(outbox.count, before + 1)
+    }
+
     @EventLoopActor
     func testANameNeverStandsInATopic() async throws {
         let bench = Bench()

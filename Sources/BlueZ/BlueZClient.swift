@@ -175,9 +175,7 @@ public final class BlueZClient {
                 // First, so that what the mirror tells may already call BlueZ.
                 state = .running
                 agent.register()
-                ProcessMemory.makeRoom()
                 if reply.withWireReader({ self.mirror.load($0) }) == nil { mirror.load(reply.reader()) }
-                ProcessMemory.makeRoom()
                 delegate?.blueZ(didChange: state)
             case .failure(let error): loadFailed(BlueZError(error))
             }

@@ -27,6 +27,8 @@ final class Mirror {
 
     /// The reply of GetManagedObjects, `a{oa{sa{sv}}}`: the whole truth at this point of the message stream.
     func load(_ reader: some ArgumentReader) {
+        // The reply is megabytes where there are thousands of devices, and still here while observers are told.
+        ProcessMemory.makeRoom()
         loads &+= 1
         var objects = reader.enter()
         while objects.isAt(.dictEntry) {
@@ -39,7 +41,6 @@ final class Mirror {
             if let adapter = object as? RemoteAdapter, adapter.address == nil { continue }
             remove(object)
         }
-        // The reply is megabytes where there are thousands of devices, and still here while observers are told.
         ProcessMemory.makeRoom()
         announce()
     }

@@ -91,7 +91,7 @@ public final class RemoteAdapter: RemoteObject {
     /// AdvertisementMonitorManager1 is there and takes `or_patterns`.
     public internal(set) var supportsMonitor = false
     /// This object as the owner of the mirror knows it.
-    @exclusivity(unchecked) public var owner: AnyObject?
+    public var owner: AnyObject?
 
     /// `hci0`: for people only; a controller is known by its address.
     public var systemName: String { lastComponent }

@@ -13,8 +13,8 @@ struct ReceiveMark {
     /// With a narrower window so many acknowledgements may never be on their way.
     private static let leastWindow = 16
     /// What we write carries the receipt of what came, and until then a broker with Nagle's algorithm keeps all else
-    /// back. So there have to be writes this close to one another.
-    private static let nanoseconds: UInt64 = 3_000_000
+    /// back. So there have to be writes this close to one another, in nanoseconds.
+    private static let longestPause: UInt64 = 3_000_000
     private static let usualStreak = 8
     private static let longestStreak = 4096
 
@@ -49,7 +49,7 @@ struct ReceiveMark {
         streak >= neededStreak && unacknowledged > 0 && window >= Self.leastWindow
     }
 
-    mutating func raise(_ raised: Bool, on socket: Int32) {
+    mutating func set(raised: Bool, on socket: Int32) {
         guard raised != isRaised else { return }
         isRaised = raised
         var bytes = raised ? Self.raisedBytes : 1
@@ -57,7 +57,7 @@ struct ReceiveMark {
     }
 
     fileprivate static func isShort(_ from: MonotonicTime, _ to: MonotonicTime) -> Bool {
-        to.nanoseconds &- from.nanoseconds < nanoseconds
+        to.nanoseconds &- from.nanoseconds < longestPause
     }
 }
 
@@ -67,11 +67,15 @@ extension Connection {
         // The rest of a packet may be short.
         let isWhole = !inbound.isInsidePacket
         if mark.isRaised {
-            if !mark.mayStay || !isWhole { mark.raise(false, on: mosquitto_socket(instance.pointer)) }
+            if !mark.mayStay || !isWhole { setMark(raised: false) }
         } else if mark.mayRise(window: messages.window, unacknowledged: tokens.count), isWhole, isPlain, !isClosed {
-            mark.raise(true, on: mosquitto_socket(instance.pointer))
+            setMark(raised: true)
             if !isMarkWatched { watchMark() }
         }
+    }
+
+    private func setMark(raised: Bool) {
+        mark.set(raised: raised, on: mosquitto_socket(instance.pointer))
     }
 
     private func watchMark() {
@@ -91,7 +95,7 @@ extension Connection {
         guard !isClosed, mark.isRaised else { return }
         if isMissed { mark.wasMissed() }
         if isQuiet || tokens.count == 0 {
-            mark.raise(false, on: mosquitto_socket(instance.pointer))
+            setMark(raised: false)
         } else {
             watchMark()
         }

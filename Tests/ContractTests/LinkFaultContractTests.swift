@@ -56,7 +56,7 @@ final class LinkFaultContractTests: ContractCase {
     func testALinkThatEndsDuringASubscriptionLeavesItPossible() async throws {
         let node = Self.node(2)
         try await inWorld("devices: [{ address: \"\(node)\", connect: always }]") { world in
-            try await connect(world, node)
+            try await link(world, node)
             let peer: [String: JSONValue] = ["device": .string("node-2")]
             try await world.radio.send("hang", peer.merging(["on": .bool(true)]) { $1 })
             async let hung = world.refusal(

@@ -31,7 +31,7 @@ final class DeviceDirectory {
     private let publishesUnknown: Bool
     private let buffer = OutputBuffer()
     @exclusivity(unchecked) private var payload = AdvertisementPayload()
-    @exclusivity(unchecked) private var template: DeviceTopicTemplate
+    private var template: DeviceTopicTemplate
     /// `discovery/event`, closed by a NUL.
     private let foundTopic: [UInt8]
     /// Numbers of the scans that run, by kind; 0 for none.

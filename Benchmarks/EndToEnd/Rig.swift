@@ -125,7 +125,7 @@ final class Rig {
         var lines = [
             "gateway: { id: bench }", "mqtt: { url: \"\(broker.url)\" }",
             "outbox: { path: \"\(directory.file("outbox.db"))\" }",
-            "bluetooth: { scan: { enabled: \(scenario.isScan) } }",
+            "bluetooth: { scan: { enabled: \(scenario.isScan) }, notify_sockets: \(scenario == .sockets) }",
         ]
         if !scenario.isScan {
             let subscribe = scenario.notifies ? ", subscribe: [fff0/fff1]" : ""

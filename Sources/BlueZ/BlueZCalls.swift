@@ -211,14 +211,18 @@ extension BlueZClient {
     }
 
     public func startNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
-        // What it leaves behind ends with the link.
-        keepingConnection(isHarmful: false, completion) {
+        let answered: Completion<Void> = { result in
+            if case .success = result { characteristic.hasSession = true }
+            completion(result)
+        }
+        keepingConnection(answered) {
             call(
                 characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute, then: done($0))
         }
     }
 
     public func stopNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
+        characteristic.hasSession = false
         call(
             characteristic, "org.bluez.GattCharacteristic1", "StopNotify", timeout: Self.attribute,
             then: done(completion))
@@ -238,7 +242,7 @@ extension BlueZClient {
                         BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireNotify without a socket"))
                 })
         }
-        keepingConnection(isHarmful: true, answered) {
+        keepingConnection(answered) {
             call(
                 characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
                 write: { $0.appendOptions([]) }, then: $0)

@@ -260,6 +260,9 @@ public final class RemoteCharacteristic: RemoteObject {
     public internal(set) var handle: UInt16 = 0
     public internal(set) var flags: CharacteristicProperties = []
     public internal(set) var isNotifying = false
+    /// StartNotify was granted and StopNotify not called since: BlueZ subscribes anew with each link, until the bus
+    /// connection ends.
+    public internal(set) var hasSession = false
     /// The ATT MTU of the link; 0 where BlueZ does not say.
     public internal(set) var mtu: UInt16 = 0
     public internal(set) var descriptors: [RemoteDescriptor] = []

@@ -31,11 +31,10 @@ final class CharacteristicObject: BusObject {
     private var notifySocket: AcquiredSocket?
     /// Who waits for a socket until the peer has answered.
     private var acquirer: String?
-    /// It left the bus meanwhile, or the link ended, and there is no answer: to bluetoothd the characteristic is acquired
-    /// from then on, over all links. Until the first who asked for it has left, StopNotify frees it; later it would end
-    /// bluetoothd, and is refused here.
+    /// It left the bus meanwhile, the link ended or the peer refused, and there is no answer: to bluetoothd the
+    /// characteristic is acquired from then on, over all links, and StopNotify makes it crash.
+    /// Source: register_notify_io_cb and notify_client_disconnect of BlueZ 5.66; mended in 5.84 and 5.86.
     private var isOrphaned = false
-    private var orphansOwner: String?
     private var writeSocket: AcquiredSocket?
     private var writeOwner = ""
 
@@ -233,11 +232,7 @@ final class CharacteristicObject: BusObject {
             closeNotifySocket()
             return call.reply()
         }
-        if orphansOwner != nil {
-            orphansOwner = nil
-            isOrphaned = false
-            return call.reply()
-        }
+        if isOrphaned { return device.daemon.crash() }
         guard let index = sessions.firstIndex(where: { $0.owner == call.sender }) else {
             return call.fail(.failed("No notify session started"))
         }
@@ -279,7 +274,6 @@ final class CharacteristicObject: BusObject {
             acquirer = nil
             isOrphaned = true
         }
-        if orphansOwner == owner { orphansOwner = nil }
         if let index = sessions.firstIndex(where: { $0.owner == owner }) { removeSession(index) }
     }
 
@@ -304,12 +298,7 @@ final class CharacteristicObject: BusObject {
             guard let self else { return call.fail(.notConnected) }
             guard acquirer == call.sender else { return }
             acquirer = nil
-            guard device.link?.isOpen == true else {
-                orphansOwner = call.sender
-                isOrphaned = true
-                return
-            }
-            if let failure { return call.fail(.answer(failure)) }
+            guard failure == nil, device.link?.isOpen == true else { return isOrphaned = true }
             guard let socket = AcquiredSocket(onHangUp: { [weak self] in self?.closeNotifySocket() }) else {
                 return call.fail(.failed("Too many open files"))
             }

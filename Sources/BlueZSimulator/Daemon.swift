@@ -23,6 +23,7 @@ final class Daemon {
     private var order: [ObjectIdentifier: Int] = [:]
     private var nextOrder = 0
     private let storage: Storage
+    var onCrash: (@EventLoopActor () -> Void)?
 
     /// Connects to the bus. The objects are shown by ``begin()``.
     static func start(
@@ -112,6 +113,11 @@ final class Daemon {
     }
 
     // MARK: Ending
+
+    /// What bluetoothd does not survive was done: it is to be killed, once the call is done with.
+    func crash() {
+        clock.schedule(after: .zero) { [weak self] in self?.onCrash?() }
+    }
 
     /// As by SIGKILL: nothing is said.
     func kill() {

@@ -58,6 +58,7 @@ final class Link {
         guard isOpen, let request = current else { return }
         let answer = request.perform()
         if answer == .silence {
+            peripheral.record("unanswered")
             timer = clock.schedule(after: timing.attTimeout) { [weak self] in
                 self?.close(adapterReason: 0x16, peerReason: 0x13)
             }

@@ -77,6 +77,7 @@ public final class Simulator {
         self.daemon = daemon
         daemon.bus.repeatsSignals = repeatsSignals
         daemon.bus.signalDelay = signalDelay
+        daemon.onCrash = { [weak self] in self?.killDaemon() }
         daemon.bus.connection.onDisconnect = { [weak self] in
             self?.killDaemon()
             self?.onBusLost?()

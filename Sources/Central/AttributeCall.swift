@@ -11,8 +11,6 @@ final class AttributeCall<Value: Sendable>: LinkCall {
     typealias Attempt = @EventLoopActor (@escaping @EventLoopActor (Result<Value, BlueZError>) -> Void) -> Void
 
     private static var pause: Duration { .milliseconds(50) }
-    /// BlueZ tells of the end of a link so much later than of the calls that it gives up for it.
-    private static var linkPause: Duration { .milliseconds(100) }
 
     private let subject: () -> String
     private let link: Link
@@ -85,7 +83,7 @@ final class AttributeCall<Value: Sendable>: LinkCall {
             // BlueZ gives up what is under way with an error of its own, and tells of the end of the link a little later.
             deadline?.cancel()
             let generation = link.generation
-            retry = clock.schedule(after: Self.linkPause) { [self] in
+            retry = clock.schedule(after: Link.endPause) { [self] in
                 let isOver = link.generation != generation || link.phase != .up
                 finish(
                     .failure(

@@ -259,6 +259,7 @@ extension Central {
         setConnection(of: device, .connected)
         link.finishWaiters(.success(()))
         for subscription in link.subscriptions.values { resume(subscription, of: device) }
+        endUnwantedSessions(of: device)
     }
 
     /// Device1.Connected or ServicesResolved changed, or the device came with them set.
@@ -333,7 +334,6 @@ extension Central {
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
-            if let asked = subscription.asked { giveBack(asked) }
             subscription.linkEnded()
             subscription.finish(
                 .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))

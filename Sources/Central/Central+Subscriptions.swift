@@ -115,29 +115,13 @@ extension Central {
             return startSignals(subscription, characteristic, remote)
         }
         subscription.attempt += 1
-        subscription.asked = remote
         let attempt = subscription.attempt
         bluez.acquireNotify(remote) { [weak self, weak characteristic] result in
             guard let self, let characteristic, attempt == subscription.attempt else {
                 if case .success(let socket) = result { socket.close() }
                 return
             }
-            subscription.asked = nil
             acquired(result, subscription, characteristic, remote)
-        }
-    }
-
-    /// Gives back a socket that bluetoothd has promised and not made when the link ended: up to now it keeps the promise
-    /// over all later links, refuses whoever asks, and does not answer. It can be given back for as long as we are on the
-    /// bus, and while there is no link.
-    ///
-    /// Where the peer had refused the subscription, bluetoothd (up to 5.85) did not answer either, and has freed what this
-    /// touches. That is rare, and what it costs is seen once. Source: `src/gatt-client.c`, characteristic_stop_notify.
-    func giveBack(_ remote: RemoteCharacteristic) {
-        guard mayGiveBack, !remote.isGone else { return }
-        bluez.stopNotify(remote) { [weak self] result in
-            guard case .failure(let error) = result, error.name?.hasPrefix("org.bluez.") != true else { return }
-            self?.mayGiveBack = false
         }
     }
 
@@ -177,7 +161,11 @@ extension Central {
         // From here on: the first values may come before the reply.
         subscription.takesSignals = true
         subscription.subject = characteristic
+        subscription.remote = remote
         remote.valueHandler = subscription
+        let early = subscription.early
+        subscription.early = []
+        for value in early { deliver(value, of: characteristic, .notify) }
         subscription.attempt += 1
         let attempt = subscription.attempt
         bluez.startNotify(remote) { [weak self, weak characteristic] result in
@@ -196,7 +184,12 @@ extension Central {
                     return started(subscription, characteristic)
                 }
                 subscription.takesSignals = false
-                failed(error, subscription, characteristic)
+                guard error.kind == .att(ATTError.unlikely) else { return failed(error, subscription, characteristic) }
+                // As with any call: perhaps the end of the link, of which BlueZ tells a little later.
+                subscription.timer = clock.schedule(after: Link.endPause) { [weak self] in
+                    guard attempt == subscription.attempt, case .starting = subscription.state else { return }
+                    self?.failed(error, subscription, characteristic)
+                }
             }
         }
     }
@@ -272,6 +265,16 @@ extension Central {
 
     // MARK: Ending
 
+    /// BlueZ brings the sessions of an earlier link back by itself, also those that nobody wants any more since.
+    func endUnwantedSessions(of device: Device) {
+        for characteristic in device.services.lazy.flatMap(\.characteristics) {
+            guard let remote = characteristic.remote, remote.hasSession,
+                characteristic.subscription?.holders.isEmpty != false
+            else { continue }
+            bluez.stopNotify(remote) { _ in }
+        }
+    }
+
     /// BlueZ closed the socket: the link ends, or the service changed. Where the link stays, it is asked for again.
     private func socketEnded(_ subscription: Subscription, _ characteristic: GATTCharacteristic) {
         guard case .socket(let socket) = subscription.state else { return }
@@ -317,6 +320,8 @@ extension Central {
             socket.close()
         case .battery, .idle: break
         }
+        subscription.takesSignals = false
+        subscription.early = []
         subscription.state = .idle
         done(.success(()))
     }
@@ -324,8 +329,11 @@ extension Central {
 
 extension Subscription: CharacteristicValueHandler {
     func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer) {
-        guard let subject else { return }
-        subject.central?.signalled(value, of: subject)
+        if case .idle = state {
+            if takesSignals, early.count < Self.mostEarly { early.append(Array(value)) }
+        } else if let subject {
+            subject.central?.signalled(value, of: subject)
+        }
     }
 
     func characteristicDidChangeNotifying(_ characteristic: RemoteCharacteristic) {

@@ -20,9 +20,16 @@ public struct CentralOptions: Sendable {
     public var silence: SilencePolicy? = SilencePolicy()
     /// The time for a GATT call without a timeout of its own. BlueZ drops a link after 30 s without an answer.
     public var callTimeout: Duration = .seconds(35)
-    /// Take notifications by a socket of their own where BlueZ gives one. It is cheaper, and other programs cannot
-    /// subscribe to the same characteristic meanwhile; false: signals of the bus, which all programs share.
-    public var usesNotifySockets = true
+    /// Takes notifications by a socket of their own where BlueZ gives one: cheaper, and nobody else can subscribe to the
+    /// same characteristic meanwhile. False: by signals of the bus, which all programs share.
+    ///
+    /// For bluetoothd from 5.86 on. Before 5.84 it frees what it still uses where a link ends, or the peer refuses, while a
+    /// socket is asked for; it crashes of that at the latest when the device is removed. Before 5.86 the end of the client
+    /// does the same. Source: `src/gatt-client.c`, register_notify_io_cb and notify_client_disconnect.
+    public var usesNotifySockets = false
+    /// Whether a second process keeps the bus connection for a moment where this one is killed, so that no subscription
+    /// ends in the middle.
+    public var keepsConnection = false
 
     public init() {}
 }
@@ -112,8 +119,6 @@ public final class Central {
     public internal(set) var state = CentralState.stopped
     let clock: any LoopClock
     package let bluez: BlueZClient
-    /// False once bluetoothd did not survive it; see ``giveBack(_:)``.
-    var mayGiveBack = true
     private let inlet = Inlet()
     @exclusivity(unchecked) var observers: [any CentralObserver] = []
     var adaptersByAddress: [BluetoothAddress: Adapter] = [:]
@@ -126,7 +131,8 @@ public final class Central {
     public init(options: CentralOptions = CentralOptions(), clock: any LoopClock = SystemClock.shared) {
         self.options = options
         self.clock = clock
-        bluez = BlueZClient(busAddress: options.busAddress, clock: clock)
+        bluez = BlueZClient(
+            busAddress: options.busAddress, keepsConnection: options.keepsConnection, clock: clock)
         inlet.central = self
         bluez.delegate = inlet
         bluez.agent.delegate = inlet

@@ -5,6 +5,9 @@ internal import EventLoop
 /// The connection session of one device: who wants it, how far it is, and what waits for it.
 @EventLoopActor
 final class Link {
+    /// BlueZ tells of the end of a link so much later than of the calls that it gives up for it.
+    static let endPause = Duration.milliseconds(100)
+
     enum Phase {
         /// Nothing is under way and no link is up.
         case idle
@@ -124,13 +127,16 @@ final class Subscription {
     var takesSignals = false
     /// What it runs on.
     weak var subject: GATTCharacteristic?
+    /// What it was started on by StartNotify.
+    weak var remote: RemoteCharacteristic?
+    /// Values of a link that is not announced yet, so many at most.
+    var early: [[UInt8]] = []
+    static let mostEarly = 256
     var waiters: [Pending<Void>] = []
     var failures = 0
     var timer: LoopTimer?
     /// Of the start that is under way or was last; a later reply is one of the past.
     var attempt = 0
-    /// Asked for a socket, without an answer so far.
-    var asked: RemoteCharacteristic?
 
     init(key: SubscriptionKey) {
         self.key = key
@@ -153,9 +159,10 @@ final class Subscription {
     func linkEnded() {
         if case .socket(let socket) = state { socket.close() }
         state = .idle
-        takesSignals = false
+        // BlueZ brings its session back with the next link, and values may come before that is announced.
+        takesSignals = !holders.isEmpty && remote?.hasSession == true
+        early = []
         failures = 0
-        asked = nil
         attempt += 1
         timer?.cancel()
         timer = nil

@@ -74,6 +74,8 @@ public struct Settings: Equatable, Sendable {
         public var adapters: [String] = []
         public var scan = Scan()
         public var watchdog = Watchdog()
+        /// Whether notifications come through sockets (AcquireNotify) instead of signals.
+        public var notifySockets = false
 
         public init() {}
     }

@@ -32,6 +32,7 @@ extension Settings {
             ("bluetooth.watchdog.enabled", .flag(bluetooth.watchdog.enabled)),
             ("bluetooth.watchdog.power_cycle", .flag(bluetooth.watchdog.powerCycle)),
             ("bluetooth.watchdog.silence", .number(bluetooth.watchdog.silence)),
+            ("bluetooth.notify_sockets", .flag(bluetooth.notifySockets)),
             ("publish.advertisements", .flag(publish.advertisements)),
             ("publish.unknown_devices", .flag(publish.unknownDevices)), ("commands.enabled", .flag(commands.enabled)),
             ("outbox.path", .text(outbox.path)), ("outbox.limit", .number(outbox.limit)),

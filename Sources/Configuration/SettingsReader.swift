@@ -86,13 +86,14 @@ enum SettingsReader {
 
     private static func bluetooth(_ node: YAMLNode?, _ bluetooth: inout Settings.Bluetooth) throws(YAMLError) {
         guard let node else { return }
-        try node.checkKeys(["adapters", "scan", "watchdog"])
+        try node.checkKeys(["adapters", "scan", "watchdog", "notify_sockets"])
         try value(node["adapters"]) { (list) throws(YAMLError) in
             var adapters: [String] = []
             for item in try list.sequence() { adapters.append(try item.adapterName()) }
             bluetooth.adapters = adapters
         }
         try watchdog(node["watchdog"], &bluetooth.watchdog)
+        try value(node["notify_sockets"]) { (node) throws(YAMLError) in bluetooth.notifySockets = try node.bool() }
         guard let scan = node["scan"] else { return }
         try scan.checkKeys(["enabled", "mode", "name", "services", "rssi", "allow_duplicates", "renew_interval"])
         try value(scan["enabled"]) { (node) throws(YAMLError) in bluetooth.scan.enabled = try node.bool() }

@@ -242,29 +242,28 @@ final class GATTTests: XCTestCase {
         await bench.stop()
     }
 
-    /// The same, characteristic_stop_notify: the end of the link answers nothing, and the asker may give it back.
+    /// The same, register_notify_io_cb: neither the end of the link nor a refusal is answered, and to give it back is fatal.
     @EventLoopActor
-    func testASocketThatWasPromisedWhenTheLinkEndedCanBeGivenBack() async throws {
-        let bench = try await Bench.start(Self.fleet)
-        try await bench.connect(Self.address)
-        let path = try await bench.characteristic(Self.address, "00002a37")
-        try await bench.order(#"{"op":"hang","device":"strap","on":true}"#)
-        XCTAssertNil(bench.client.send(bench.message(path, Self.interface, "AcquireNotify", [Self.none])))
-        // It has come when a later call has.
-        let failed = await bench.failure(path, Self.interface, "StartNotify")
-        XCTAssertEqual(failed?.message, "Notify acquired")
-        let start = bench.signals.count
-        try await bench.order(#"{"op":"disconnect","device":"strap"}"#)
-        try await bench.order(#"{"op":"hang","device":"strap","on":false}"#)
-        try await bench.waitChange(Self.device, "Connected", .bool(false), from: start)
-        try await bench.deviceCall(Self.address, "Connect")
-        try await bench.waitChange(Self.device, "ServicesResolved", .bool(true), from: start)
-        let failure = await bench.failure(path, Self.interface, "AcquireNotify", [Self.none])
-        XCTAssertEqual(failure?.message, "Notify acquired")
-        try await bench.call(path, Self.interface, "StopNotify")
-        let (descriptor, _) = try await acquire(bench, path, "AcquireNotify")
-        close(descriptor)
-        await bench.stop()
+    func testASocketThatThePeerDidNotGrantEndsBluetoothdWhereItIsGivenBack() async throws {
+        for isRefused in [false, true] {
+            let bench = try await Bench.start(Self.fleet)
+            try await bench.connect(Self.address)
+            let path = try await bench.characteristic(Self.address, "00002a37")
+            let fault = isRefused ? #""op":"att_error","code":14"# : #""op":"hang","on":true"#
+            try await bench.order(#"{"device":"strap","characteristic":"180d/2a37",\#(fault)}"#)
+            XCTAssertNil(bench.client.send(bench.message(path, Self.interface, "AcquireNotify", [Self.none])))
+            // It has come when a later call has.
+            var failure = await bench.failure(path, Self.interface, "StartNotify")
+            XCTAssertEqual(failure?.message, "Notify acquired")
+            let start = bench.signals.count
+            try await bench.order(#"{"op":"disconnect","device":"strap"}"#)
+            try await bench.waitChange(Self.device, "Connected", .bool(false), from: start)
+            failure = await bench.failure(path, Self.interface, "StartNotify")
+            XCTAssertEqual(failure?.message, "Notify acquired")
+            failure = await bench.failure(path, Self.interface, "StopNotify")
+            XCTAssertEqual(failure?.name, "org.freedesktop.DBus.Error.NoReply")
+            await bench.stop()
+        }
     }
 
     /// The descriptor of an acquired socket; nothing else holds it.

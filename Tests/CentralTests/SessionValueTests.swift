@@ -6,6 +6,12 @@ import XCTest
 @testable import Central
 
 final class SessionValueTests: SessionTestCase {
+    private static var withSockets: CentralOptions {
+        var options = CentralOptions()
+        options.usesNotifySockets = true
+        return options
+    }
+
     // MARK: Values
 
     @EventLoopActor
@@ -63,8 +69,8 @@ final class SessionValueTests: SessionTestCase {
     }
 
     @EventLoopActor
-    func testASocketIsPreferredAndItsEndIsNoEmptyValue() async throws {
-        try await withStage { stage in
+    func testASocketIsPreferredWhereWantedAndItsEndIsNoEmptyValue() async throws {
+        try await withStage(options: Self.withSockets) { stage in
             try await stage.start { self.addBattery($0) }
             var peer = SocketPair()
             stage.fake.handlers["AcquireNotify"] = { message in
@@ -93,7 +99,7 @@ final class SessionValueTests: SessionTestCase {
     @EventLoopActor
     func testASocketThatAnotherHasIsAskedForEverMoreSeldomAndSaidOnce() async throws {
         let clock = ManualClock()
-        try await withStage(clock: clock) { stage in
+        try await withStage(options: Self.withSockets, clock: clock) { stage in
             try await stage.start { self.addBattery($0) }
             stage.fake.refuse("AcquireNotify", "NotPermitted", "Notify acquired")
             _ = try await self.connected(stage)
@@ -116,31 +122,52 @@ final class SessionValueTests: SessionTestCase {
         }
     }
 
+    /// bluetoothd keeps what a client has subscribed to over the end of the link. Source: `src/gatt-client.c`,
+    /// btd_gatt_client_connected.
     @EventLoopActor
-    func testASocketThatIsPromisedWhenTheLinkEndsIsGivenBackUnlessBlueZDiesOfIt() async throws {
+    func testASubscriptionThatIsGivenUpBetweenTwoLinksEndsWithTheNext() async throws {
         try await withStage { stage in
             try await stage.start { self.addBattery($0) }
-            stage.fake.handlers["AcquireNotify"] = { _ in nil }
-            for round in 1...3 {
-                let level = try await self.connected(stage)
-                let asked = Task { @EventLoopActor in
-                    await self.failure { try await stage.central.subscribe(level, holder: self.holder) }
-                }
-                await stage.recorder.wait("the call") { stage.fake.count(of: "char0011 AcquireNotify") == round }
-                if round == 2 {
-                    stage.fake.handlers["StopNotify"] = { $0.error("org.freedesktop.DBus.Error.NoReply", "") }
-                }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            for isWanted in [true, false] {
                 stage.fake.change(
                     FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(false)), ("Connected", .bool(false))])
-                let error = await asked.value
-                XCTAssertEqual(error?.code, .notConnected)
                 await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
-                if round < 3 {
-                    await stage.recorder.wait("StopNotify") { stage.fake.count(of: "char0011 StopNotify") == round }
-                }
+                if !isWanted { try await stage.central.unsubscribe(level, holder: self.holder) }
+                XCTAssertEqual(stage.fake.count(of: "char0011 StopNotify"), 0)
+                _ = try await self.connected(stage)
+                _ = try? await stage.central.read(try self.found(stage))
+                let level = try self.found(stage)
+                if isWanted { await stage.recorder.wait("notifications") { level.isNotifying } }
             }
-            let count = stage.fake.count(of: "char0011 StopNotify")
-            XCTAssertEqual(count, 2, "what it died of is not done again")
+            await stage.recorder.wait("StopNotify") { stage.fake.count(of: "char0011 StopNotify") == 1 }
+            XCTAssertEqual(stage.fake.count(of: "char0011 StartNotify"), 2)
+        }
+    }
+
+    /// The same, seen from a device that sends at once.
+    @EventLoopActor
+    func testValuesOfALinkThatIsNotAnnouncedYetAreNotLost() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            stage.fake.change(
+                FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(false)), ("Connected", .bool(false))])
+            await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
+            stage.fake.handlers["\(FakeBlueZ.device) Connect"] = { message in
+                stage.fake.change(FakeBlueZ.device, self.device1, [("Connected", .bool(true))])
+                for byte in 1...2 as ClosedRange<UInt8> {
+                    stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([byte]))])
+                }
+                stage.fake.change(FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(true))])
+                return message.reply()
+            }
+            _ = try await self.connected(stage)
+            stage.fake.change(self.level, self.characteristic1, [("Value", .bytes([3]))])
+            await stage.recorder.wait("three") { stage.recorder.values.count == 3 }
+            XCTAssertEqual(stage.recorder.values.map { "\($0.bytes) \($0.source)" }, (1...3).map { "[\($0)] notify" })
         }
     }
 

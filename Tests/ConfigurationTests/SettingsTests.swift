@@ -74,6 +74,7 @@ final class SettingsTests: XCTestCase {
             "bluetooth.scan.name": "T.*", "bluetooth.scan.rssi": "-70", "bluetooth.scan.allow_duplicates": "off",
             "bluetooth.scan.renew_interval": "0", "bluetooth.watchdog.enabled": "off",
             "bluetooth.watchdog.power_cycle": "on", "bluetooth.watchdog.silence": "3000",
+            "bluetooth.notify_sockets": "yes",
             "publish.advertisements": "false",
             "publish.unknown_devices": "False", "commands.enabled": "false", "outbox.path": "/o", "outbox.limit": "9",
             "outbox.size_limit": "7",

@@ -77,7 +77,7 @@ class ContractCase: XCTestCase {
     /// The radio tells no one by itself, so it is asked again and again, until a deadline.
     @EventLoopActor
     func waitForPeer(_ world: World, _ id: String, toSee event: String) async throws {
-        let events = ["subscribe", "unsubscribe", "disconnected"]
+        let events = ["subscribe", "unsubscribe", "disconnected", "unanswered"]
         let deadline = MonotonicTime.now + .seconds(30)
         while true {
             let log = try await world.radio.send("log", ["device": .string(id)]).arrayValue ?? []

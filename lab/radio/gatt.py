@@ -173,6 +173,8 @@ class Server(gatt_server.Server):
         self.answers = spec.answers
         self.values: list[Value] = []
         self._by_handle: dict[int, Value] = {}
+        self._configurations: dict[int, Value] = {}
+        self._record = record
         self._changed: gatt.Characteristic[bytes] | None = None
         self._extra: gatt.Service | None = None
         self._build(spec, record)
@@ -200,6 +202,11 @@ class Server(gatt_server.Server):
                     pending.remove(entry)
                     self._add(service, values, made)
         self._by_handle = {value.attribute.handle: value for value in self.values}
+        value = None
+        for attribute in self.attributes:
+            value = self._by_handle.get(attribute.handle, value)
+            if value is not None and attribute.type == gatt.GATT_CLIENT_CHARACTERISTIC_CONFIGURATION_DESCRIPTOR:
+                self._configurations[attribute.handle] = value
         self.values.sort(key=lambda value: value.attribute.handle)
         self._number_twins()
 
@@ -247,16 +254,19 @@ class Server(gatt_server.Server):
         """Every PDU of the peer passes here first."""
         if att_pdu.op_code in att.ATT_REQUESTS:
             if not self.answers:
+                self._record("unanswered")
                 return
             if att_pdu.op_code in ADDRESSED:
-                value = self._by_handle.get(att_pdu.attribute_handle)  # type: ignore[attr-defined]
+                handle = att_pdu.attribute_handle  # type: ignore[attr-defined]
+                value = self._by_handle.get(handle) or self._configurations.get(handle)
                 if value is not None and not value.answers:
+                    self._record("unanswered", characteristic=value.name)
                     return
                 if value is not None and value.att_error:
                     self._refuse(bearer, att_pdu, value)
                     return
-                if value is not None and att_pdu.op_code == att.Opcode.ATT_READ_REQUEST:
-                    value.read_by_peer()
+                if handle in self._by_handle and att_pdu.op_code == att.Opcode.ATT_READ_REQUEST:
+                    self._by_handle[handle].read_by_peer()
         super().on_gatt_pdu(bearer, att_pdu)
 
     def _refuse(self, bearer: Any, request: Any, value: Value) -> None:

@@ -12,6 +12,8 @@ extension CentralOptions {
         adapters = settings.bluetooth.adapters.map { AdapterSelector(parsing: $0) }
         let interval = settings.bluetooth.scan.renewInterval
         renewInterval = interval > 0 ? .milliseconds(interval) : nil
+        usesNotifySockets = settings.bluetooth.notifySockets
+        keepsConnection = true
         silence = nil
         if settings.bluetooth.watchdog.enabled {
             var policy = SilencePolicy()

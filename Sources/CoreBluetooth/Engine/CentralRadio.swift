@@ -31,8 +31,6 @@ final class CentralRadio: Radio, CentralObserver {
         guard central == nil else { return }
         var options = CentralOptions()
         options.busAddress = busAddress
-        // Other programs may subscribe to the same characteristics.
-        options.usesNotifySockets = false
         let central = Central(options: options)
         self.central = central
         hasRun = false

@@ -127,11 +127,14 @@ extension Central {
                 throw CentralError(.notSupported, "\(subject()): the characteristic has not the property read")
             }
             let offset = try checkedOffset(offset, subject())
-            characteristic.readsUnderWay += 1
             return start(subject, link, timeout) { [bluez] done in
-                bluez.read(remote, offset: offset, done)
+                characteristic.readsUnderWay += 1
+                bluez.read(remote, offset: offset) { [weak self] result in
+                    self?.wasAnswered(characteristic, result)
+                    done(result)
+                }
             } then: { [weak self] result in
-                self?.wasRead(characteristic, result)
+                if case .success(let value) = result { self?.deliver(value, of: characteristic, .read) }
                 completion(result)
             }
         } catch {
@@ -140,12 +143,12 @@ extension Central {
         }
     }
 
-    private func wasRead(_ characteristic: GATTCharacteristic, _ result: Result<[UInt8], CentralError>) {
+    /// BlueZ answers a read, perhaps when nobody waits for it any more.
+    private func wasAnswered(_ characteristic: GATTCharacteristic, _ result: Result<[UInt8], BlueZError>) {
         characteristic.readsUnderWay -= 1
         // The `Value` that BlueZ signalled for this very read is its echo.
         if case .success(let value) = result, characteristic.heldValue == value { characteristic.heldValue = nil }
         release(characteristic)
-        if case .success(let value) = result { deliver(value, of: characteristic, .read) }
     }
 
     /// Writes a value: `automatic` takes a request where the characteristic has it, else a command.

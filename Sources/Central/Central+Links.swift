@@ -311,6 +311,8 @@ extension Central {
     /// The link is gone, whoever ended it: calls fail now, and what keeps is sought again.
     func linkEnded(_ device: Device, _ reason: String?) {
         let wasUp = device.connection.state == .connected
+        // No read is answered any more whose echo they might be.
+        for characteristic in device.services.lazy.flatMap(\.characteristics) { release(characteristic) }
         device.services = []
         guard let link = device.link else {
             device.connection.reason = reason ?? Self.unknownReason
@@ -334,7 +336,7 @@ extension Central {
         let text = reason.map { ": \($0)" } ?? ""
         link.failCalls(CentralError(.notConnected, "the connection to \(device.address) ended\(text)"))
         for subscription in link.subscriptions.values {
-            subscription.linkEnded()
+            subscription.lost()
             subscription.finish(
                 .failure(CentralError(.notConnected, "the connection to \(device.address) ended\(text)")))
         }

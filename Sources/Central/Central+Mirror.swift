@@ -155,6 +155,7 @@ extension Central {
         if device.link?.phase == .up || (device.link == nil && device.isConnected) { buildTree(of: device) }
         // What is wanted may have been missing when the link came up.
         guard let link = device.link, link.phase == .up, device.isConnected else { return }
+        endWithdrawn(link, device)
         for subscription in link.subscriptions.values where isThere(subscription.key, in: device) {
             resume(subscription, of: device)
         }

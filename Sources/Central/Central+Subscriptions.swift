@@ -19,7 +19,8 @@ extension Central {
         }
         let link = link(of: device)
         let subscription = characteristic.subscription ?? find(characteristic, service, link)
-        subscription.holders.insert(holder)
+        // Who has it already keeps it, also where this time nothing comes of it.
+        let isNew = subscription.holders.insert(holder).inserted
         characteristic.subscription = subscription
         if subscription.isActive { return }
         let pending = Pending<Void>()
@@ -28,10 +29,10 @@ extension Central {
         do {
             try await pending.value(timeout: timeout ?? options.callTimeout, clock: clock)
         } catch let error as CentralError {
-            subscription.holders.remove(holder)
+            if isNew { subscription.holders.remove(holder) }
             throw error
         } catch {
-            subscription.holders.remove(holder)
+            if isNew { subscription.holders.remove(holder) }
             subscription.waiters.removeAll { $0 === pending }
             throw CentralError(late(error), "\(subject): \(error)")
         }
@@ -52,7 +53,12 @@ extension Central {
     public func unsubscribe(_ characteristic: GATTCharacteristic, holder: HolderID) async throws(CentralError) {
         guard let subscription = characteristic.subscription else { return }
         subscription.holders.remove(holder)
-        guard subscription.holders.isEmpty, let device = characteristic.device else { return }
+        guard subscription.holders.isEmpty else { return }
+        let characteristic = subscription.subject ?? characteristic
+        guard let device = characteristic.device else {
+            subscription.early = []
+            return
+        }
         let pending = Pending<Void>()
         end(subscription, characteristic) { pending.finish($0.mapError { $0 }) }
         do {
@@ -83,12 +89,13 @@ extension Central {
         for (key, subscription) in link.subscriptions where subscription.holders.contains(holder) {
             subscription.holders.remove(holder)
             guard subscription.holders.isEmpty else { continue }
-            if !subscription.isActive { link.subscriptions[key] = nil }
             let characteristics = device.services.flatMap(\.characteristics)
-            guard let characteristic = characteristics.first(where: { $0.subscription === subscription }) else {
-                continue
-            }
-            end(subscription, characteristic) { _ in }
+            let characteristic = characteristics.first { $0.subscription === subscription }
+            if let characteristic { end(subscription, characteristic) { _ in } }
+            // One that is under way is still the characteristic's, and of whoever wants it next.
+            guard case .idle = subscription.state else { continue }
+            link.subscriptions[key] = nil
+            characteristic?.subscription = nil
         }
     }
 
@@ -106,6 +113,7 @@ extension Central {
             return subscription.finish(.failure(error))
         }
         characteristic.subscription = subscription
+        subscription.subject = characteristic
         guard let remote = characteristic.remote else {
             subscription.state = .battery
             return started(subscription, characteristic)
@@ -160,7 +168,6 @@ extension Central {
     ) {
         // From here on: the first values may come before the reply.
         subscription.takesSignals = true
-        subscription.subject = characteristic
         subscription.remote = remote
         remote.valueHandler = subscription
         let early = subscription.early
@@ -213,7 +220,9 @@ extension Central {
         let failure = CentralError(error, .gatt, subject)
         if error.isAcquired {
             taken(subscription, characteristic, failure)
-        } else if subscription.waiters.isEmpty, error.kind != .notConnected || subscription.failures > 1 {
+        } else if subscription.waiters.isEmpty, !subscription.holders.isEmpty,
+            error.kind != .notConnected || subscription.failures > 1
+        {
             // bluetoothd may know of the end of a link before it tells: the end is news enough.
             warn(.warning, "subscribe_failed", failure.message, address)
         }
@@ -275,6 +284,18 @@ extension Central {
         }
     }
 
+    /// BlueZ takes characteristics away where the services changed, with the sessions on them, of which it says nothing.
+    func endWithdrawn(_ link: Link, _ device: Device) {
+        for subscription in link.subscriptions.values {
+            if case .idle = subscription.state { continue }
+            let subject = subscription.subject
+            let isThere = device.services.contains { $0.characteristics.contains { $0 === subject } }
+            guard !isThere else { continue }
+            subscription.lost()
+            subject?.subscription = nil
+        }
+    }
+
     /// BlueZ closed the socket: the link ends, or the service changed. Where the link stays, it is asked for again.
     private func socketEnded(_ subscription: Subscription, _ characteristic: GATTCharacteristic) {
         guard case .socket(let socket) = subscription.state else { return }
@@ -299,7 +320,6 @@ extension Central {
         _ subscription: Subscription, _ characteristic: GATTCharacteristic,
         _ done: @escaping @EventLoopActor (Result<Void, BlueZError>) -> Void
     ) {
-        subscription.timer?.cancel()
         let wasActive = subscription.isActive
         defer { if wasActive { tellSubscription(of: characteristic) } }
         switch subscription.state {
@@ -310,9 +330,13 @@ extension Central {
             guard let remote = characteristic.remote else { break }
             subscription.state = .stopping
             subscription.takesSignals = false
+            let attempt = subscription.attempt
             return bluez.stopNotify(remote) { [weak self, weak characteristic] result in
-                subscription.state = .idle
-                if let self, let device = characteristic?.device { resume(subscription, of: device) }
+                // What an earlier link's call is answered is no news of this one.
+                if attempt == subscription.attempt, case .stopping = subscription.state {
+                    subscription.state = .idle
+                    if let self, let device = characteristic?.device { resume(subscription, of: device) }
+                }
                 done(result)
             }
         case .socket(let socket):
@@ -320,6 +344,7 @@ extension Central {
             socket.close()
         case .battery, .idle: break
         }
+        subscription.timer?.cancel()
         subscription.takesSignals = false
         subscription.early = []
         subscription.state = .idle
@@ -330,7 +355,7 @@ extension Central {
 extension Subscription: CharacteristicValueHandler {
     func characteristic(_ characteristic: RemoteCharacteristic, didSignal value: UnsafeRawBufferPointer) {
         if case .idle = state {
-            if takesSignals, early.count < Self.mostEarly { early.append(Array(value)) }
+            if takesSignals, !holders.isEmpty, early.count < Self.mostEarly { early.append(Array(value)) }
         } else if let subject {
             subject.central?.signalled(value, of: subject)
         }

@@ -155,12 +155,12 @@ final class Subscription {
         for waiter in finished { waiter.finish(result) }
     }
 
-    /// The link is gone: nothing has to be told to BlueZ.
-    func linkEnded() {
+    /// What it runs on is gone, with the link or alone: nothing has to be told to BlueZ.
+    func lost() {
         if case .socket(let socket) = state { socket.close() }
         state = .idle
         // BlueZ brings its session back with the next link, and values may come before that is announced.
-        takesSignals = !holders.isEmpty && remote?.hasSession == true
+        takesSignals = !holders.isEmpty && remote?.hasSession == true && remote?.isGone == false
         early = []
         failures = 0
         attempt += 1

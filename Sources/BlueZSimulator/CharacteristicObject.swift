@@ -21,6 +21,8 @@ final class CharacteristicObject: BusObject {
     private struct Session {
         let owner: String
         var isRegistered: Bool
+        /// The peer has been asked, and has not answered.
+        var isUnderWay = false
     }
 
     private(set) var isNotifying = false
@@ -203,10 +205,11 @@ final class CharacteristicObject: BusObject {
         if isAcquired { return call.fail(.notPermitted("Notify acquired")) }
         guard canNotify else { return call.fail(.notSupported) }
         if let session = sessions.first(where: { $0.owner == call.sender }) {
-            return session.isRegistered ? call.reply() : call.fail(.inProgress)
+            return session.isRegistered || session.isUnderWay ? call.reply() : call.fail(.inProgress)
         }
         sessions.append(Session(owner: call.sender, isRegistered: false))
         guard device.link != nil else { return call.reply() }
+        sessions[sessions.count - 1].isUnderWay = true
         register { [weak self] failure in
             guard let self, let index = sessions.firstIndex(where: { $0.owner == call.sender }) else {
                 return call.fail(.failed("No such session"))
@@ -222,6 +225,7 @@ final class CharacteristicObject: BusObject {
 
     private func registered(_ index: Int) {
         sessions[index].isRegistered = true
+        sessions[index].isUnderWay = false
         guard !isNotifying else { return }
         isNotifying = true
         changed("Notifying", .bool(true))
@@ -253,19 +257,29 @@ final class CharacteristicObject: BusObject {
         register { _ in }
     }
 
-    /// The link is up again: what clients had subscribed to is subscribed to anew.
+    /// The link is up again: what clients had subscribed to is subscribed to anew. Sessions that the peer refuses are
+    /// forgotten without a word. Source: register_notify and register_notify_cb.
     func registerAgain() {
         guard !sessions.isEmpty else { return }
+        for index in sessions.indices { sessions[index].isUnderWay = true }
         register { [weak self] failure in
-            guard let self, failure == nil else { return }
-            for index in sessions.indices { registered(index) }
+            guard let self else { return }
+            // Where the link ended, they wait for the next.
+            if failure != nil {
+                if device.link?.isOpen == true { sessions.removeAll { $0.isUnderWay } }
+                return
+            }
+            for index in sessions.indices where sessions[index].isUnderWay { registered(index) }
         }
     }
 
     func linkClosed() {
         isWritten = false
         isInternal = false
-        for index in sessions.indices { sessions[index].isRegistered = false }
+        for index in sessions.indices {
+            sessions[index].isRegistered = false
+            sessions[index].isUnderWay = false
+        }
         closeSockets()
     }
 
@@ -298,7 +312,10 @@ final class CharacteristicObject: BusObject {
             guard let self else { return call.fail(.notConnected) }
             guard acquirer == call.sender else { return }
             acquirer = nil
-            guard failure == nil, device.link?.isOpen == true else { return isOrphaned = true }
+            guard failure == nil, device.link?.isOpen == true else {
+                isOrphaned = true
+                return
+            }
             guard let socket = AcquiredSocket(onHangUp: { [weak self] in self?.closeNotifySocket() }) else {
                 return call.fail(.failed("Too many open files"))
             }

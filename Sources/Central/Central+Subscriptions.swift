@@ -175,6 +175,7 @@ extension Central {
         for value in early { deliver(value, of: characteristic, .notify) }
         subscription.attempt += 1
         let attempt = subscription.attempt
+        let isBroughtBack = remote.hasSession
         bluez.startNotify(remote) { [weak self, weak characteristic] result in
             // What an earlier link's call is answered is no news of this one.
             guard let self, let characteristic, attempt == subscription.attempt,
@@ -183,20 +184,51 @@ extension Central {
             switch result {
             case .success:
                 subscription.state = .signals
+                if isBroughtBack { confirm(subscription, characteristic, remote) }
                 started(subscription, characteristic)
             case .failure(let error):
                 // BlueZ gives each client one session; where ours still stands, it is what was asked for.
                 if error.kind == .inProgress, remote.isNotifying {
                     subscription.state = .signals
+                    confirm(subscription, characteristic, remote)
                     return started(subscription, characteristic)
                 }
-                subscription.takesSignals = false
-                guard error.kind == .att(ATTError.unlikely) else { return failed(error, subscription, characteristic) }
-                // As with any call: perhaps the end of the link, of which BlueZ tells a little later.
-                subscription.timer = clock.schedule(after: Link.endPause) { [weak self] in
-                    guard attempt == subscription.attempt, case .starting = subscription.state else { return }
-                    self?.failed(error, subscription, characteristic)
-                }
+                refused(error, subscription, characteristic)
+            }
+        }
+    }
+
+    private func refused(_ error: BlueZError, _ subscription: Subscription, _ characteristic: GATTCharacteristic) {
+        subscription.state = .starting
+        subscription.takesSignals = false
+        guard error.kind == .att(ATTError.unlikely) else { return failed(error, subscription, characteristic) }
+        // As with any call: perhaps the end of the link, of which BlueZ tells a little later.
+        let attempt = subscription.attempt
+        subscription.timer = clock.schedule(after: Link.endPause) { [weak self] in
+            guard attempt == subscription.attempt, case .starting = subscription.state else { return }
+            self?.failed(error, subscription, characteristic)
+        }
+    }
+
+    /// Longer than a peer usually takes to answer.
+    private static let confirmation = Duration.seconds(5)
+
+    /// Of a session that it has from an earlier link BlueZ says at once that it stands, and nothing where the peer then
+    /// refuses: it only forgets the session. Asked once more, BlueZ says so at once again, or begins a new one.
+    /// Source: BlueZ `src/gatt-client.c`, register_notify_cb.
+    private func confirm(
+        _ subscription: Subscription, _ characteristic: GATTCharacteristic, _ remote: RemoteCharacteristic
+    ) {
+        let attempt = subscription.attempt
+        subscription.timer?.cancel()
+        subscription.timer = clock.schedule(after: Self.confirmation) { [weak self, weak characteristic] in
+            guard let self, attempt == subscription.attempt, case .signals = subscription.state else { return }
+            bluez.startNotify(remote) { [weak self] result in
+                guard let self, let characteristic, attempt == subscription.attempt,
+                    case .signals = subscription.state, case .failure(let error) = result, error.kind != .inProgress
+                else { return }
+                refused(error, subscription, characteristic)
+                tellSubscription(of: characteristic)
             }
         }
     }
@@ -328,6 +360,7 @@ extension Central {
             return done(.success(()))
         case .signals:
             guard let remote = characteristic.remote else { break }
+            subscription.timer?.cancel()
             subscription.state = .stopping
             subscription.takesSignals = false
             let attempt = subscription.attempt

@@ -25,7 +25,7 @@ final class SubscriptionTests: SessionTestCase {
 
     /// What BlueZ told before has come, once a later call is answered.
     @EventLoopActor
-    private func settle(_ stage: Stage) async throws {
+    private func settle(_ stage: Stage) async {
         _ = try? await stage.central.read(try found(stage))
     }
 
@@ -124,7 +124,7 @@ final class SubscriptionTests: SessionTestCase {
             stage.fake.refuse("\(self.level) StartNotify", "Failed", "Operation failed with ATT error: 0x0e", times: 1)
             let refused = Task { try await stage.central.subscribe(level, holder: self.holder) }
             await stage.recorder.wait("StartNotify") { stage.fake.count(of: "char0011 StartNotify") == 1 }
-            try await self.settle(stage)
+            await self.settle(stage)
             try await stage.central.unsubscribe(level, holder: self.holder)
             clock.advance(by: .milliseconds(100))
             let error = await self.failure { try await refused.value }
@@ -243,6 +243,32 @@ final class SubscriptionTests: SessionTestCase {
             let error = await self.failure { try await stage.central.read(level) }
             XCTAssertEqual(error?.code, .notConnected)
             XCTAssertEqual(self.values(stage), ["[6] notify"])
+        }
+    }
+
+    /// BlueZ says at once that a session of an earlier link stands, and forgets it without a word where the peer refuses.
+    @EventLoopActor
+    func testASessionThatBlueZBringsBackInVainIsAskedForAgain() async throws {
+        let clock = ManualClock()
+        try await withStage(clock: clock) { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            try await stage.central.subscribe(level, holder: self.holder)
+            await self.dropped(stage)
+            _ = try await self.connected(stage)
+            let calls = { stage.fake.count(of: "char0011 StartNotify") }
+            await stage.recorder.wait("the notifications") { (try? self.found(stage).isNotifying) == true }
+            XCTAssertEqual(calls(), 2)
+            stage.fake.refuse("\(self.level) StartNotify", "Failed", "Operation failed with ATT error: 0x80", times: 1)
+            clock.advance(by: .seconds(5))
+            await stage.recorder.wait("the refusal") { stage.recorder.warnings.contains("subscribe_failed") }
+            XCTAssertEqual(calls(), 3)
+            XCTAssertEqual(try self.found(stage).isNotifying, false)
+            clock.advance(by: .seconds(2))
+            await stage.recorder.wait("the notifications") { (try? self.found(stage).isNotifying) == true }
+            clock.advance(by: .seconds(60))
+            await self.settle(stage)
+            XCTAssertEqual(calls(), 4, "a session of this link is believed, and the other was not")
         }
     }
 }

@@ -1,3 +1,4 @@
+internal import Bluetooth
 internal import DBus
 internal import EventLoop
 
@@ -212,7 +213,12 @@ extension BlueZClient {
 
     public func startNotify(_ characteristic: RemoteCharacteristic, _ completion: @escaping Completion<Void>) {
         let answered: Completion<Void> = { result in
-            if case .success = result { characteristic.hasSession = true }
+            switch result {
+            case .success: characteristic.hasSession = true
+            case .failure(let error):
+                // The peer has refused; where the link ended, BlueZ tries again with the next.
+                if case .att(let code) = error.kind, code != ATTError.unlikely { characteristic.hasSession = false }
+            }
             completion(result)
         }
         keepingConnection(answered) {

@@ -266,7 +266,8 @@ extension Central {
 
     /// A `Value` signal: a notification, unless it may be the echo of a read, which BlueZ sends just before its reply.
     func signalled(_ value: UnsafeRawBufferPointer, of characteristic: GATTCharacteristic) {
-        guard let subscription = characteristic.subscription, subscription.takesSignals else { return }
+        guard let subscription = characteristic.subscription, subscription.takesSignals, !subscription.holders.isEmpty
+        else { return }
         guard characteristic.readsUnderWay > 0 else { return deliver(value, of: characteristic, .notify) }
         release(characteristic)
         characteristic.heldValue = Array(value)

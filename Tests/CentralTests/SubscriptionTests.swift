@@ -137,6 +137,38 @@ final class SubscriptionTests: SessionTestCase {
         }
     }
 
+    /// BlueZ sends values before it answers; there is nobody for them between two who want them.
+    @EventLoopActor
+    func testWhoLetsGoDuringTheStartGetsNothing() async throws {
+        try await withStage { stage in
+            try await stage.start { self.addBattery($0) }
+            let level = try await self.connected(stage)
+            var late: DBusMessage?
+            stage.fake.handlers["\(self.level) StartNotify"] = { message in
+                late = message.reply()
+                return nil
+            }
+            stage.fake.handlers["\(self.level) ReadValue"] = { $0.reply(bytes: [0]) }
+            let first = Task { try await stage.central.subscribe(level, holder: self.holder) }
+            await stage.recorder.wait("StartNotify") { late != nil }
+            self.change(stage, [1])
+            await self.settle(stage)
+            try await stage.central.unsubscribe(level, holder: self.holder)
+            self.change(stage, [2])
+            await self.settle(stage)
+            let second = Task { try await stage.central.subscribe(level, holder: self.other) }
+            await Task.yield()
+            self.change(stage, [3])
+            stage.fake.connection.send(try XCTUnwrap(late))
+            try await first.value
+            try await second.value
+            XCTAssertEqual(
+                self.values(stage), ["[1] notify", "[0] read", "[0] read", "[3] notify"])
+            XCTAssertTrue(level.isNotifying)
+            XCTAssertEqual(stage.fake.count(of: "char0011 StopNotify"), 0)
+        }
+    }
+
     @EventLoopActor
     func testASubscriptionAfterOneThatWasDroppedOutlivesTheLinkToo() async throws {
         try await withStage { stage in

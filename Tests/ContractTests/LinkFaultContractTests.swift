@@ -99,6 +99,33 @@ final class LinkFaultContractTests: ContractCase {
         }
     }
 
+    /// BlueZ says at once that a session of an earlier link stands, and nothing where the peer then refuses it.
+    @EventLoopActor
+    func testASubscriptionThatIsRefusedOnTheNextLinkIsToldAndComesBack() async throws {
+        let node = Self.node(1)
+        let settings = "devices: [{ address: \"\(node)\", connect: always, subscribe: [fff0/fff1] }]"
+        try await inWorld(settings) { world in
+            try await waitForPeer(world, "node-1", toSee: "subscribe")
+            try await link(world, node)
+            let peer: [String: JSONValue] = [
+                "device": .string("node-1"), "characteristic": .string("fff0/fff1"),
+            ]
+            // An application error: what is not permitted would not be tried again on this link.
+            try await world.radio.send("att_error", peer.merging(["code": .int(0x80)]) { $1 })
+            world.probe.discard()
+            try await world.radio.send("disconnect", ["device": .string("node-1")])
+            try await world.probe.wait(for: "\(world.topic)/events", within: .seconds(30)) {
+                $0.json["code"] == .string("subscribe_failed")
+            }
+            try await world.radio.send("att_error", peer.merging(["code": .int(0)]) { $1 })
+            try await waitForPeer(world, "node-1", toSee: "subscribe")
+            world.probe.discard()
+            try await world.radio.send("notify", peer.merging(["value": .string("beef")]) { $1 })
+            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
+            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+        }
+    }
+
     @EventLoopActor
     func testEachFaultOfTheStackLeavesOneSubscription() async throws {
         let settings = "devices: [{ address: \"\(Self.node(1))\", connect: always, subscribe: [fff0/fff1] }]"

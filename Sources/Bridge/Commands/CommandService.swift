@@ -300,8 +300,8 @@ final class CommandService {
                 self?.plainError(error, topic, address)
             }
             self?.running[number] = nil
-            // The value of a read leaves with its answer, and here is none.
-            self?.publisher.pump()
+            // The value of a read waits for its answer, and here is none.
+            self?.publisher.sendGroup()
         }
     }
 

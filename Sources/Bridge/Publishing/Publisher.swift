@@ -213,9 +213,14 @@ final class Publisher {
         groupTimer = clock.scheduleLoosely(after: Self.groupPause) { [weak self] in
             guard let self else { return }
             self.groupTimer = nil
-            self.endGroup()
-            self.pump()
+            self.sendGroup()
         }
+    }
+
+    /// What waits for company leaves now.
+    func sendGroup() {
+        endGroup()
+        pump()
     }
 
     private func endGroup() {

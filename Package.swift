@@ -33,6 +33,7 @@ let package = Package(
     targets: [
         // C libraries
         system("CLinux"),
+        system("CMapping"),
         system("CDBus", pkgConfig: "dbus-1", apt: ["libdbus-1-dev"]),
         system("CMosquitto", pkgConfig: "libmosquitto", apt: ["libmosquitto-dev"]),
         system("CYAML", pkgConfig: "yaml-0.1", apt: ["libyaml-dev"]),
@@ -46,7 +47,7 @@ let package = Package(
         module("MQTT", ["CMosquitto", "EventLoop"]),
         module("YAML", ["CYAML"]),
         module("JSON", ["CJSON"]),
-        module("Store", ["CSQLite"]),
+        module("Store", ["CSQLite", "CMapping"]),
         module("Pattern", ["CPattern"]),
         module("Bluetooth", []),
 

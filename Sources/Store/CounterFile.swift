@@ -2,8 +2,9 @@ internal import Glibc
 internal import Synchronization
 
 /// Counters that outlive the process: each is in the file before it counts, so that a killed process has lost none and
-/// used none twice. They cost one `pwrite(2)` into the page cache each, and no wait for the disk; so what a power cut
-/// leaves is of no use, and a file that was not closed before the machine restarted begins anew, under another epoch.
+/// used none twice. They cost no wait for the disk, and where the file can be mapped no call to the kernel; so what a
+/// power cut leaves is of no use, and a file that was not closed before the machine restarted begins anew, under another
+/// epoch.
 public final class CounterFile: Sendable {
     /// Where a counter stands in the file.
     public typealias Slot = Int
@@ -11,8 +12,10 @@ public final class CounterFile: Sendable {
     public let path: String
     private let state: Mutex<State>
 
-    private struct State {
+    private struct State: ~Copyable {
         var descriptor: Int32
+        /// Nil where there is none: then each value is written.
+        var mapping: CounterMapping?
         var epoch: UInt32
         var commits: UInt32
         /// Where the next counter goes.
@@ -29,6 +32,8 @@ public final class CounterFile: Sendable {
     /// A counter: its value in 8 bytes, the length of its key in 2, the key, and zeros up to a multiple of 8.
     private static let recordHead = 10
     private static let sizeLimit = 64 << 20
+    /// What the last record may take beyond that.
+    private static let slack = 1 << 17
     /// Beyond so many counters of ever a file begins anew when it is opened.
     private static let limit = 50_000
 
@@ -36,7 +41,11 @@ public final class CounterFile: Sendable {
     /// - Parameter boot: what tells one run of the machine from another; nil: the kernel's boot identifier.
     /// - Parameter isNew: true to begin anew in any case.
     /// - Throws: ``StoreError`` where it cannot be read or written.
-    public init(path: String, isNew: Bool = false, boot: [UInt8]? = nil) throws(StoreError) {
+    public convenience init(path: String, isNew: Bool = false, boot: [UInt8]? = nil) throws(StoreError) {
+        try self.init(path: path, isNew: isNew, boot: boot, isMapped: true)
+    }
+
+    init(path: String, isNew: Bool = false, boot: [UInt8]?, isMapped: Bool) throws(StoreError) {
         self.path = path
         let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { throw Self.error(path, "cannot be opened") }
@@ -55,6 +64,7 @@ public final class CounterFile: Sendable {
             guard ftruncate(descriptor, state.end) == 0, fsync(descriptor) == 0 else {
                 throw Self.error(path, "cannot be written")
             }
+            if isMapped { state.mapping = CounterMapping(descriptor: descriptor, length: Self.sizeLimit + Self.slack) }
             self.state = Mutex(state)
         } catch {
             Glibc.close(descriptor)
@@ -103,6 +113,14 @@ public final class CounterFile: Sendable {
     /// Sets a counter. When this returns, the end of the process loses nothing of it.
     public func set(_ slot: Slot, to value: UInt64) throws(StoreError) {
         try locked { (state) throws(StoreError) in
+            guard slot >= Self.headerSize, slot <= state.end - 8, slot % 8 == 0 else {
+                throw StoreError(code: .misuse, message: "\(path): no counter stands at \(slot)", result: 0)
+            }
+            if let isStored = state.mapping?.store(value, at: slot) {
+                guard !isStored else { return }
+                state.mapping = nil
+                throw StoreError(code: .inputOutput, message: "\(path) was cut off, or its disk is full", result: EIO)
+            }
             var value = value.littleEndian
             let written = withUnsafeBytes(of: &value) { pwrite(state.descriptor, $0.baseAddress, $0.count, slot) }
             guard written == 8 else { throw Self.error(path, "cannot be written") }
@@ -180,7 +198,7 @@ public final class CounterFile: Sendable {
     }
 
     private static func writeHeader(
-        _ state: State, boot: [UInt8], isClosed: Bool, _ path: String
+        _ state: borrowing State, boot: [UInt8], isClosed: Bool, _ path: String
     ) throws(StoreError) {
         var header = kind + bytes(state.epoch) + bytes(isClosed ? 1 : 0) + boot
         header += [UInt8](repeating: 0, count: Int(commitsPlace) - header.count) + bytes(state.commits)

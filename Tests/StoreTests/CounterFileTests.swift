@@ -1,6 +1,7 @@
 import Glibc
-import Store
 import XCTest
+
+@testable import Store
 
 final class CounterFileTests: XCTestCase {
     private var directory = ""
@@ -31,6 +32,51 @@ final class CounterFileTests: XCTestCase {
         XCTAssertEqual(try second.counter(Array("a".utf8)).value, 7)
         XCTAssertEqual(try second.counter(long).value, .max)
         XCTAssertEqual(try second.counter(Array("c".utf8)).value, 0)
+    }
+
+    func testValuesThatAreWrittenAndValuesThatAreMappedAreTheSame() throws {
+        for isMapped in [true, false, true] {
+            let file = try CounterFile(path: path, boot: boot, isMapped: isMapped)
+            // Over several pages.
+            for number in 0..<500 {
+                let counter = try file.counter([UInt8](repeating: 0x61, count: 60) + Array("\(number)".utf8))
+                try file.set(counter.slot, to: counter.value + UInt64(number))
+            }
+        }
+        let last = try CounterFile(path: path, boot: boot)
+        for number in 0..<500 {
+            let counter = try last.counter([UInt8](repeating: 0x61, count: 60) + Array("\(number)".utf8))
+            XCTAssertEqual(counter.value, UInt64(3 * number))
+        }
+    }
+
+    func testAFileThatIsCutOffWhileItIsUsedIsAnError() throws {
+        for isLong in [false, true] {
+            let file = try CounterFile(path: path, boot: boot)
+            var slot = try file.counter([1]).slot
+            if isLong {
+                for number in 0..<200 { slot = try file.counter([UInt8](repeating: UInt8(number), count: 100)).slot }
+            }
+            try file.set(slot, to: 1)
+            XCTAssertEqual(truncate(path, 0), 0)
+            XCTAssertThrowsError(try file.set(slot, to: 2)) { error in
+                XCTAssertEqual((error as? StoreError)?.code, .inputOutput, "\(error)")
+            }
+            // What is used from then on is another file.
+            let next = try CounterFile(path: path, boot: boot)
+            XCTAssertNotEqual(next.epoch, file.epoch)
+            XCTAssertEqual(try next.counter([1]).value, 0)
+        }
+    }
+
+    func testNothingIsWrittenWhereNoCounterStands() throws {
+        let file = try CounterFile(path: path, boot: boot)
+        let slot = try file.counter([1]).slot
+        for place in [0, 8, slot - 8, slot + 4, slot + 16, slot + 4096, .max, -8] {
+            XCTAssertThrowsError(try file.set(place, to: 1), "\(place)")
+        }
+        try file.renew()
+        XCTAssertThrowsError(try file.set(slot, to: 1))
     }
 
     func testAfterAPowerCutTheyBeginAnewAndAfterACloseTheyGoOn() throws {

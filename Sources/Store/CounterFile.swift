@@ -12,7 +12,7 @@ public final class CounterFile: Sendable {
     public let path: String
     private let state: Mutex<State>
 
-    private struct State: ~Copyable {
+    private struct State {
         var descriptor: Int32
         /// Nil where there is none: then each value is written.
         var mapping: CounterMapping?
@@ -198,7 +198,7 @@ public final class CounterFile: Sendable {
     }
 
     private static func writeHeader(
-        _ state: borrowing State, boot: [UInt8], isClosed: Bool, _ path: String
+        _ state: State, boot: [UInt8], isClosed: Bool, _ path: String
     ) throws(StoreError) {
         var header = kind + bytes(state.epoch) + bytes(isClosed ? 1 : 0) + boot
         header += [UInt8](repeating: 0, count: Int(commitsPlace) - header.count) + bytes(state.commits)

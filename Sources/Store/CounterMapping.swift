@@ -3,14 +3,16 @@ internal import CMapping
 /// Numbers of 8 bytes in a file, set without a call to the kernel: they are in its page cache at once, and outlive the
 /// process as what `write(2)` has written. A file that somebody cuts off costs an error, and not the process.
 /// Source: `mmap(2)`, MAP_SHARED.
-struct CounterMapping: ~Copyable {
+final class CounterMapping: Sendable {
     private let index: Int32
 
     /// Nil where the file system offers none, or four others are in use.
     /// - Parameter length: that the file never exceeds.
     init?(descriptor: Int32, length: Int) {
-        index = cmapping_map(descriptor, length)
-        if index < 0 { return nil }
+        // Before there is an instance whose end would unmap something.
+        let index = cmapping_map(descriptor, length)
+        guard index >= 0 else { return nil }
+        self.index = index
     }
 
     /// - Parameter place: a multiple of 8, with 8 bytes of the file behind it.

@@ -50,6 +50,16 @@ final class CounterFileTests: XCTestCase {
         }
     }
 
+    func testMoreFilesThanAreMappedGoOnByThemselves() throws {
+        let files = try (0..<7).map { try CounterFile(path: "\(path)\($0)", boot: boot) }
+        let slots = try files.map { try $0.counter([1]).slot }
+        for (number, file) in files.enumerated() { try file.set(slots[number], to: UInt64(number) + 1) }
+        for number in files.indices {
+            XCTAssertEqual(try CounterFile(path: "\(path)\(number)", boot: boot).counter([1]).value, UInt64(number) + 1)
+        }
+        for file in files { file.close() }
+    }
+
     func testAFileThatIsCutOffWhileItIsUsedIsAnError() throws {
         for isLong in [false, true] {
             let file = try CounterFile(path: path, boot: boot)

@@ -17,7 +17,7 @@ public final class BlueZClient {
     private let keepsConnection: Bool
     private let mirror = Mirror()
     private(set) var connection: DBusConnection?
-    /// There from the first subscription of a connection on, where it is wanted.
+    /// There from the first notify socket of a connection on, where it is wanted.
     private(set) var keeper: ConnectionKeeper?
     /// Raised with each bus connection and each owner of org.bluez: what an earlier one set going has no say any more.
     private var generation = 0

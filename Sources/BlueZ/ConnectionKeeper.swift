@@ -4,17 +4,15 @@ internal import Glibc
 /// A process that holds the bus connection open for a moment after ours has died, so that bluetoothd learns of its end in
 /// the order that it can bear.
 ///
-/// bluetoothd takes the end of a client's bus connection badly in three cases. Where the client has called StartNotify and
-/// the peer has not answered yet, it forgets the client and not the write that is under way: later subscriptions wait for
-/// its end for as long as the link stands. Where the client has asked for a notify socket, it forgets the client and not
-/// the socket: the characteristic is then acquired by nobody, over all later links, and whatever would free it (StopNotify,
-/// the removal of the device) makes bluetoothd use freed memory. The same happens where it learns of the client's end
-/// before it learns that a socket was closed. So the keeper lets the sockets go first: it holds the bus alone, takes off
-/// it what comes for the dead process, with the descriptors in it, and leaves when bluetoothd has had the time to answer.
+/// bluetoothd takes the end of a client's bus connection badly in two cases. Where the client has asked for a notify socket
+/// and the peer has not answered yet, it forgets the client and not the socket: the characteristic is then acquired by
+/// nobody, over all later links, and whatever would free it (StopNotify, the removal of the device) makes bluetoothd use
+/// freed memory. The same happens where it learns of the client's end before it learns that a socket was closed. So the
+/// keeper lets the sockets go first: it holds the bus alone, takes off it what comes for the dead process, with the
+/// descriptors in it, and leaves when bluetoothd has had the time to answer.
 ///
 /// It is a shell, which is there wherever bluetoothd is, and needs less memory than a second program of ours would.
-/// Source: BlueZ, `src/shared/gatt-client.c`, complete_unregister_notify; up to 5.85, `src/gatt-client.c`,
-/// notify_client_disconnect and notify_io_destroy.
+/// Source: BlueZ up to 5.85, `src/gatt-client.c`, notify_client_disconnect and notify_io_destroy.
 @EventLoopActor
 final class ConnectionKeeper {
     /// It reads how long to stay, in tenths of a second, whenever that changes, and ends so long after its input did.

@@ -27,8 +27,8 @@ public struct CentralOptions: Sendable {
     /// socket is asked for; it crashes of that at the latest when the device is removed. Before 5.86 the end of the client
     /// does the same. Source: `src/gatt-client.c`, register_notify_io_cb and notify_client_disconnect.
     public var usesNotifySockets = false
-    /// Whether a second process keeps the bus connection for a moment where this one is killed, so that no subscription
-    /// ends in the middle.
+    /// Whether a second process keeps the bus connection for a moment where this one is killed, for the sake of sockets
+    /// that bluetoothd has not handed out yet. It also keeps sessions of signals, so whoever is next gets each value twice.
     public var keepsConnection = false
 
     public init() {}

@@ -221,7 +221,7 @@ extension BlueZClient {
             }
             completion(result)
         }
-        keepingConnection(answered) {
+        keepingConnection(isHarmful: false, answered) {
             call(
                 characteristic, "org.bluez.GattCharacteristic1", "StartNotify", timeout: Self.attribute, then: done($0))
         }
@@ -248,7 +248,7 @@ extension BlueZClient {
                         BlueZError(kind: .failed, name: nil, message: "BlueZ answered AcquireNotify without a socket"))
                 })
         }
-        keepingConnection(answered) {
+        keepingConnection(isHarmful: true, answered) {
             call(
                 characteristic, "org.bluez.GattCharacteristic1", "AcquireNotify", timeout: Self.attribute,
                 write: { $0.appendOptions([]) }, then: $0)

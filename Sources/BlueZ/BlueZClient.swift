@@ -14,10 +14,9 @@ public final class BlueZClient {
     public private(set) var state = BlueZState.stopped
     let clock: any LoopClock
     private let busAddress: String?
-    private let keepsConnection: Bool
     private let mirror = Mirror()
     private(set) var connection: DBusConnection?
-    /// There from the first notify socket of a connection on, where it is wanted.
+    /// There from the first notify socket of a connection on.
     private(set) var keeper: ConnectionKeeper?
     /// Raised with each bus connection and each owner of org.bluez: what an earlier one set going has no say any more.
     private var generation = 0
@@ -28,12 +27,8 @@ public final class BlueZClient {
 
     static let name = "org.bluez"
 
-    /// - Parameters:
-    ///   - busAddress: nil: the system bus, as libdbus finds it.
-    ///   - keepsConnection: whether a keeper holds the connection for calls that bluetoothd is not to lose its caller in.
-    public init(busAddress: String?, keepsConnection: Bool = false, clock: any LoopClock) {
+    public init(busAddress: String?, clock: any LoopClock) {
         self.busAddress = busAddress
-        self.keepsConnection = keepsConnection
         self.clock = clock
     }
 
@@ -78,10 +73,13 @@ public final class BlueZClient {
     }
 
     /// Runs a call that bluetoothd is not to lose its caller in.
+    /// - Parameter isHarmful: bluetoothd itself would suffer, and not only the call. For these there is a keeper; programs
+    ///   without them are not given one: for as long as it held the sessions of a program that was killed, BlueZ would
+    ///   signal each value once more to whoever is next.
     func keepingConnection<Value>(
-        _ completion: @escaping Completion<Value>, _ body: (@escaping Completion<Value>) -> Void
+        isHarmful: Bool, _ completion: @escaping Completion<Value>, _ body: (@escaping Completion<Value>) -> Void
     ) {
-        if keepsConnection, keeper?.isRunning != true {
+        if isHarmful, keeper?.isRunning != true {
             keeper = connection?.descriptor.flatMap { ConnectionKeeper(bus: $0) }
         }
         let keeper = keeper

@@ -27,9 +27,6 @@ public struct CentralOptions: Sendable {
     /// socket is asked for; it crashes of that at the latest when the device is removed. Before 5.86 the end of the client
     /// does the same. Source: `src/gatt-client.c`, register_notify_io_cb and notify_client_disconnect.
     public var usesNotifySockets = false
-    /// Whether a second process keeps the bus connection for a moment where this one is killed, for the sake of sockets
-    /// that bluetoothd has not handed out yet. It also keeps sessions of signals, so whoever is next gets each value twice.
-    public var keepsConnection = false
 
     public init() {}
 }
@@ -131,8 +128,7 @@ public final class Central {
     public init(options: CentralOptions = CentralOptions(), clock: any LoopClock = SystemClock.shared) {
         self.options = options
         self.clock = clock
-        bluez = BlueZClient(
-            busAddress: options.busAddress, keepsConnection: options.keepsConnection, clock: clock)
+        bluez = BlueZClient(busAddress: options.busAddress, clock: clock)
         inlet.central = self
         bluez.delegate = inlet
         bluez.agent.delegate = inlet

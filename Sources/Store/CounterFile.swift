@@ -147,6 +147,7 @@ public final class CounterFile: Sendable {
                 try? Self.write(Self.bytes(1), state.descriptor, at: Slot(Self.kind.count) + 4, path)
                 fsync(state.descriptor)
             }
+            state.mapping = nil
             Glibc.close(state.descriptor)
             state.descriptor = -1
         }

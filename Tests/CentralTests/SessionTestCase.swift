@@ -35,6 +35,13 @@ class SessionTestCase: EngineTestCase {
             characteristic: AttributeSelector(uuid: BluetoothUUID(0x2a19)))
     }
 
+    /// The link has ended, by the device.
+    @EventLoopActor
+    func dropped(_ stage: Stage) async {
+        stage.fake.dropLink()
+        await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
+    }
+
     @EventLoopActor
     func failure<Value>(_ body: @EventLoopActor () async throws -> Value) async -> CentralError? {
         do {

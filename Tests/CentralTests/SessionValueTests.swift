@@ -131,9 +131,7 @@ final class SessionValueTests: SessionTestCase {
             let level = try await self.connected(stage)
             try await stage.central.subscribe(level, holder: self.holder)
             for isWanted in [true, false] {
-                stage.fake.change(
-                    FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(false)), ("Connected", .bool(false))])
-                await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
+                await self.dropped(stage)
                 if !isWanted { try await stage.central.unsubscribe(level, holder: self.holder) }
                 XCTAssertEqual(stage.fake.count(of: "char0011 StopNotify"), 0)
                 _ = try await self.connected(stage)
@@ -153,9 +151,7 @@ final class SessionValueTests: SessionTestCase {
             try await stage.start { self.addBattery($0) }
             let level = try await self.connected(stage)
             try await stage.central.subscribe(level, holder: self.holder)
-            stage.fake.change(
-                FakeBlueZ.device, self.device1, [("ServicesResolved", .bool(false)), ("Connected", .bool(false))])
-            await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
+            await self.dropped(stage)
             stage.fake.handlers["\(FakeBlueZ.device) Connect"] = { message in
                 stage.fake.change(FakeBlueZ.device, self.device1, [("Connected", .bool(true))])
                 for byte in 1...2 as ClosedRange<UInt8> {

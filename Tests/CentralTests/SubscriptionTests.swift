@@ -17,12 +17,6 @@ final class SubscriptionTests: SessionTestCase {
     @EventLoopActor
     private func values(_ stage: Stage) -> [String] { stage.recorder.values.map { "\($0.bytes) \($0.source)" } }
 
-    @EventLoopActor
-    private func dropped(_ stage: Stage) async {
-        stage.fake.dropLink()
-        await stage.recorder.wait("the end") { stage.central.device(Stage.address)?.isConnected != true }
-    }
-
     /// What BlueZ told before has come, once a later call is answered.
     @EventLoopActor
     private func settle(_ stage: Stage) async {

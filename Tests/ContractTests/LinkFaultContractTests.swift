@@ -14,6 +14,17 @@ final class LinkFaultContractTests: ContractCase {
         return log.compactMap { $0["event"]?.stringValue }.filter(names.contains)
     }
 
+    /// What the device sends from now on reaches the broker. The topic.
+    @EventLoopActor @discardableResult
+    private func arrives(_ world: World, _ id: String, _ node: String) async throws -> String {
+        world.probe.discard()
+        try await world.radio.send(
+            "notify", ["device": .string(id), "characteristic": .string("fff0/fff1"), "value": .string("beef")])
+        let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
+        try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+        return topic
+    }
+
     @EventLoopActor
     func testALinkThatBreaksDuringAReadFailsItAtOnceAndComesBackWithOneSubscriptionEach() async throws {
         let node = Self.node(0)
@@ -42,12 +53,7 @@ final class LinkFaultContractTests: ContractCase {
             let after = try await events(world, "node-0", ["subscribe"]).count
             XCTAssertEqual(after - before, 1)
             // One subscription: what is sent once comes once.
-            world.probe.discard()
-            try await world.radio.send(
-                "notify",
-                ["device": .string("node-0"), "characteristic": .string("fff0/fff1"), "value": .string("beef")])
-            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
-            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+            let topic = try await arrives(world, "node-0", node)
             try await world.ask("read", Self.at(node, "fff0", "fff2"))
             try await world.probe.settle()
             XCTAssertEqual(world.probe.messages.filter { $0.topic == topic && $0.text.contains("beef") }.count, 1)
@@ -71,10 +77,7 @@ final class LinkFaultContractTests: ContractCase {
             try await world.radio.send("hang", peer.merging(path) { $1 }.merging(["on": .bool(false)]) { $1 })
             try await connect(world, node)
             try await world.ask("subscribe", Self.at(node, "fff0", "fff1"), within: .seconds(30))
-            world.probe.discard()
-            try await world.radio.send("notify", peer.merging(path) { $1 }.merging(["value": .string("beef")]) { $1 })
-            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
-            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+            try await arrives(world, "node-2", node)
         }
     }
 
@@ -92,10 +95,7 @@ final class LinkFaultContractTests: ContractCase {
             XCTAssertEqual(error["code"], .string("att_error"), "\(error)")
             try await world.radio.send("att_error", peer.merging(["code": .int(0)]) { $1 })
             try await world.ask("subscribe", Self.at(node, "fff0", "fff1"), within: .seconds(25))
-            world.probe.discard()
-            try await world.radio.send("notify", peer.merging(["value": .string("beef")]) { $1 })
-            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
-            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+            try await arrives(world, "node-0", node)
         }
     }
 
@@ -119,10 +119,7 @@ final class LinkFaultContractTests: ContractCase {
             }
             try await world.radio.send("att_error", peer.merging(["code": .int(0)]) { $1 })
             try await waitForPeer(world, "node-1", toSee: "subscribe")
-            world.probe.discard()
-            try await world.radio.send("notify", peer.merging(["value": .string("beef")]) { $1 })
-            let topic = "\(world.topic)/devices/\(Self.topicForm(node))/characteristics/fff0/fff1"
-            try await world.probe.wait(for: topic) { $0.json["value"] == .string("beef") }
+            try await arrives(world, "node-1", node)
         }
     }
 

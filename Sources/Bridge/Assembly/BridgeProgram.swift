@@ -13,9 +13,6 @@ extension CentralOptions {
         let interval = settings.bluetooth.scan.renewInterval
         renewInterval = interval > 0 ? .milliseconds(interval) : nil
         usesNotifySockets = settings.bluetooth.notifySockets
-        // Signals need none: the end of a session is all that the end of its client does. And for as long as a keeper held
-        // them, BlueZ would signal each value once more to whoever is next.
-        keepsConnection = settings.bluetooth.notifySockets
         silence = nil
         if settings.bluetooth.watchdog.enabled {
             var policy = SilencePolicy()
